@@ -1,0 +1,3 @@
+module github.com/oduflow/oduflow-salt
+
+go 1.25.0
