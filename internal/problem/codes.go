@@ -28,6 +28,30 @@ const (
 	Usage             Code = "usage"       // a command line that can't be understood
 	Unreachable       Code = "unreachable" // masterd doesn't answer on its socket
 	BadConfig         Code = "bad_config"  // masterd's configuration can't be used
+	UnknownToken      Code = "unknown_token"
+)
+
+// Codes of reconcile: nothing was settled.
+const (
+	NotUncertain  Code = "not_uncertain"  // the receipt isn't uncertain (any more)
+	JobRunning    Code = "job_running"    // the job, or a process it left, still runs or may still start
+	OutcomeProved Code = "outcome_proved" // the ledger proves another outcome, which was adopted
+	NotConfirmed  Code = "not_confirmed"  // the target's name was not given as confirmation
+	NotReplaced   Code = "not_replaced"   // server_gone, and no other instance is adopted
+)
+
+// Codes of a receipt database that masterd doesn't open, or doesn't create.
+const (
+	DatabaseMissing Code = "database_missing"
+	DatabaseExists  Code = "database_exists"  // init beside an existing one
+	DatabaseLocked  Code = "database_locked"  // another masterd has it open
+	DatabaseDamaged Code = "database_damaged" // SQLite's own check, or ours, found it broken
+	DatabaseForeign Code = "database_foreign" // a file that isn't masterd's
+	DatabaseNewer   Code = "database_newer"   // written by a newer masterd
+	DatabaseOlder   Code = "database_older"   // too old to be brought up to date
+	DatabaseUnsafe  Code = "database_unsafe"  // opened, but it wouldn't keep what it promises
+	// DatabaseRolledBack: an older copy than what this host has seen.
+	DatabaseRolledBack Code = "database_rolled_back"
 )
 
 // Codes of the state language: the source was refused (HTTP 422).
@@ -38,6 +62,7 @@ const (
 	SourceEmpty        Code = "source_empty"
 	TooManyIDs         Code = "too_many_ids"
 	TooDeep            Code = "too_deep"
+	TooManyValues      Code = "too_many_values"
 	Jinja              Code = "jinja"
 	RendererDirective  Code = "renderer_directive"
 	YAMLDirective      Code = "yaml_directive"
@@ -62,6 +87,10 @@ const (
 	BadName            Code = "bad_name"
 	TooLargeCanonical  Code = "too_large_canonical"
 	UnsupportedElement Code = "unsupported_element"
+
+	// Warnings: they refuse nothing.
+	LooksSecret       Code = "looks_secret"
+	DanglingRequisite Code = "dangling_requisite"
 )
 
 // Codes of a receipt that ended failed before anything was published to start
@@ -83,6 +112,7 @@ const (
 	MinionUnsupported Code = "minion_unsupported"
 	LedgerUnwritable  Code = "ledger_unwritable"
 	PreviousSettled   Code = "previous_settled"
+	EpochEnded        Code = "epoch_ended"      // it waited when the database was restored
 	RequestConflict   Code = "request_conflict" // also the 409 for another body under one UUID
 )
 
