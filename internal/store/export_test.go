@@ -1,0 +1,37 @@
+package store
+
+import "context"
+
+// Schema is the schema's statements, for tests that compare them.
+func Schema() []string { return schema() }
+
+// SchemaVersion, ApplicationID and MaxBatch are for tests that craft files.
+const (
+	SchemaVersion = schemaVersion
+	ApplicationID = applicationID
+	MaxBatch      = maxBatch
+)
+
+// ConnectionSettings reads a setting back on the writer's connection and on as
+// many readers as there can be.
+func (db *DB) ConnectionSettings(ctx context.Context, pragma string) (writer string, fromReaders []string, err error) {
+	db.mu.RLock()
+	defer db.mu.RUnlock()
+	err = db.files.conn.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(&writer)
+	for range readers {
+		conn, connErr := db.files.reader.Conn(ctx) // held, so that the next is another
+		if connErr != nil {
+			return writer, fromReaders, connErr
+		}
+		defer func() { _ = conn.Close() }()
+		var value string
+		if err := conn.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(&value); err != nil {
+			return writer, fromReaders, err
+		}
+		fromReaders = append(fromReaders, value)
+	}
+	return writer, fromReaders, err
+}
+
+// Queued is the number of calls that wait for the writer.
+func (db *DB) Queued() int { return len(db.jobs) }
