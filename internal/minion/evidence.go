@@ -1,0 +1,122 @@
+package minion
+
+import (
+	"context"
+
+	"github.com/oduflow/oduflow-salt/internal/ledger"
+	"github.com/oduflow/oduflow-salt/internal/message"
+	"github.com/oduflow/oduflow-salt/internal/problem"
+)
+
+// evidence answers what the ledger proves about a request. It may be repeated.
+// It gives a prepared record up where masterd asks for it and the ticket is dead.
+func (c *call) evidence(ctx context.Context) (message.Answer, error) {
+	s, err := c.session(ctx)
+	if err != nil {
+		return message.Answer{}, err
+	}
+	defer s.Close()
+	id, err := s.Identity()
+	if err != nil {
+		return message.Answer{}, err
+	}
+	if !c.isOurs(id) {
+		return refused(problem.LedgerChanged), nil
+	}
+	r, err := s.Record(c.m.Request)
+	if err != nil {
+		return message.Answer{}, err
+	}
+	if r == nil {
+		return message.Answer{Result: message.Absent, Ledger: id.Ledger, Instance: id.Instance}, nil
+	}
+	// A record that never had the ticket that was claimed is not the one that is
+	// asked about: it is a copy from before, or another minion's.
+	if r.State == ledger.Prepared && c.body.Fence && r.Knew(c.m.Ticket) {
+		lives, err := s.TicketLives(r)
+		if err != nil {
+			return message.Answer{}, err
+		}
+		if !lives {
+			if err := s.GiveUp(r, problem.NeverStarted); err != nil {
+				return message.Answer{}, err
+			}
+		}
+	}
+	return c.look(s, r)
+}
+
+// update writes what the ledger holds about the minion itself.
+func (c *call) update(ctx context.Context) (message.Answer, error) {
+	s, err := c.session(ctx)
+	if err != nil {
+		return refused(problem.LedgerUnwritable), nil
+	}
+	defer s.Close()
+	a, err := c.updateIn(s)
+	if err != nil {
+		c.Log.Warn("an update is refused", "code", ledgerCode(err), "error", err)
+		a = refused(ledgerCode(err))
+	}
+	if id, err := s.Identity(); err == nil && id != nil {
+		a.Ledger, a.Instance = id.Ledger, id.Instance
+	}
+	return a, nil
+}
+
+func (c *call) updateIn(s *ledger.Session) (message.Answer, error) {
+	if c.body.Update != message.UpdateIdentity {
+		return refused(problem.ExecutorOutdated), nil
+	}
+	id, err := s.Identity()
+	if err != nil {
+		return message.Answer{}, err
+	}
+	if c.isOurs(id) && id.Instance == c.m.Instance {
+		return message.Answer{Result: message.Updated}, nil // nothing changes
+	}
+	if a, err := c.quiet(s); err != nil || a.Result != "" {
+		return a, err
+	}
+	if _, err := s.Adopt(c.m.Instance); err != nil {
+		return message.Answer{}, err
+	}
+	return message.Answer{Result: message.Updated}, nil
+}
+
+// quiet says what forbids an update: the lease is held, a ticket lives, or an
+// unfinished record has survivors. An interrupted record alone doesn't.
+func (c *call) quiet(s *ledger.Session) (message.Answer, error) {
+	lease, err := c.ledger.ProbeLease()
+	if err != nil {
+		return message.Answer{}, err
+	}
+	lease.Release()
+	if lease.Held {
+		return message.Answer{Result: message.Refused, Code: problem.TargetBusy, Unfinished: lease.Holder}, nil
+	}
+	open, err := s.OpenRecords()
+	if err != nil {
+		return message.Answer{}, err
+	}
+	for _, r := range open {
+		lives, err := s.TicketLives(r)
+		if err != nil {
+			return message.Answer{}, err
+		}
+		survivors := 0
+		if r.Unfinished() {
+			found, err := c.look(s, r)
+			if err != nil {
+				return message.Answer{}, err
+			}
+			lives, survivors = found.Result == message.Running, found.Survivors
+		}
+		if lives {
+			return message.Answer{
+				Result: message.Refused, Code: problem.TargetBusy, Unfinished: r.Request, Survivors: survivors,
+			}, nil
+		}
+	}
+	return message.Answer{}, nil
+}
