@@ -34,7 +34,7 @@ const (
 	MaxDepth = 32
 	// MaxValues is how many texts, numbers, lists and mappings a document has
 	// at most; 64 KiB of ordinary states have a third of that.
-	MaxValues = 16000
+	MaxValues = 10000
 	// MaxErrors is how many refusals one answer lists.
 	MaxErrors = 20
 	// MaxCanonicalBytes keeps a sealed message below 256 KiB after base64.
