@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oduflow/oduflow-salt/internal/message"
 	"github.com/oduflow/oduflow-salt/internal/problem"
 	"github.com/oduflow/oduflow-salt/internal/saltreq"
 )
@@ -93,11 +94,11 @@ func Exercise(t *testing.T, open func(t *testing.T) Bench) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := saltreq.Fingerprint(pem)
+		got, err := message.Fingerprint(pem)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := saltreq.Fingerprint(b.PEM)
+		want, err := message.Fingerprint(b.PEM)
 		if err != nil || got != want {
 			t.Fatalf("another key: %s, want %s (%v)", got, want, err)
 		}
