@@ -25,29 +25,20 @@ Examples:
 `
 
 func backup(ctx context.Context, c console, args []string) int {
-	f := flags(c, "backup", backupUsage)
-	path := configFlag(f)
-	asJSON := f.Bool("json", false, "print one JSON object")
-	rest, exit, ok := parse(f, args)
+	a, exit, ok := oneFile(c, "backup", backupUsage, args)
 	if !ok {
 		return exit
 	}
-	if len(rest) != 1 {
-		return usageError(c, "backup takes one FILE; see masterd backup --help")
-	}
-	cfg, err := config.Read(*path)
+	cfg := a.cfg
+	to, err := filepath.Abs(a.file)
 	if err != nil {
-		return fail(c, err)
-	}
-	to, err := filepath.Abs(rest[0])
-	if err != nil {
-		return fail(c, problem.Wrap(problem.Usage, err, "%s can't be made absolute", rest[0]))
+		return fail(c, problem.Wrap(problem.Usage, err, "%s can't be made absolute", a.file))
 	}
 	if err := store.Backup(ctx, cfg.Database, to); err != nil {
 		return fail(c, err)
 	}
 	const next = "copy it to another machine; masterd restore FILE brings it back"
-	if *asJSON {
+	if a.asJSON {
 		return printJSON(c, map[string]string{"database": cfg.Database, "backup": to, "next": next})
 	}
 	fmt.Fprintf(c.out, "%s is copied to %s\n", cfg.Database, to)
@@ -72,34 +63,25 @@ Examples:
 `
 
 func restore(ctx context.Context, c console, args []string) int {
-	f := flags(c, "restore", restoreUsage)
-	path := configFlag(f)
-	asJSON := f.Bool("json", false, "print one JSON object")
-	rest, exit, ok := parse(f, args)
+	a, exit, ok := oneFile(c, "restore", restoreUsage, args)
 	if !ok {
 		return exit
 	}
-	if len(rest) != 1 {
-		return usageError(c, "restore takes one FILE; see masterd restore --help")
-	}
-	cfg, err := config.Read(*path)
-	if err != nil {
-		return fail(c, err)
-	}
+	cfg := a.cfg
 	done, err := store.Restore(ctx, store.Config{
 		Path: cfg.Database, Now: time.Now, Random: rand.Reader, Logger: hclog.NewNullLogger(),
-	}, rest[0])
+	}, a.file)
 	if err != nil {
 		return fail(c, err)
 	}
 	const next = "start masterd, then: masterd receipts list --status uncertain"
-	if *asJSON {
+	if a.asJSON {
 		return printJSON(c, map[string]any{
 			"database": cfg.Database, "epoch": done.Epoch, "replaced": orNull(done.Replaced),
 			"waiting": done.Waiting, "open": done.Open, "next": next,
 		})
 	}
-	fmt.Fprintf(c.out, "%s is %s now, in the new epoch %s\n", cfg.Database, rest[0], done.Epoch)
+	fmt.Fprintf(c.out, "%s is %s now, in the new epoch %s\n", cfg.Database, a.file, done.Epoch)
 	if done.Replaced != "" {
 		fmt.Fprintf(c.out, "  what was there  %s\n", done.Replaced)
 	}
@@ -107,4 +89,31 @@ func restore(ctx context.Context, c console, args []string) int {
 	fmt.Fprintf(c.out, "  not ended       %d: resolved by evidence\n", done.Open)
 	printNext(c.out, next)
 	return problem.ExitOK
+}
+
+// fileCommand is a command line with one FILE, and the configuration it names.
+type fileCommand struct {
+	cfg    *config.Config
+	file   string
+	asJSON bool
+}
+
+// oneFile reads such a command line. Where ok is false, all is said already and
+// exit is the status.
+func oneFile(c console, name, usage string, args []string) (a fileCommand, exit int, ok bool) {
+	f := flags(c, name, usage)
+	path := configFlag(f)
+	asJSON := f.Bool("json", false, "print one JSON object")
+	rest, exit, ok := parse(f, args)
+	if !ok {
+		return a, exit, false
+	}
+	if len(rest) != 1 {
+		return a, usageError(c, "%s takes one FILE; see masterd %s --help", name, name), false
+	}
+	cfg, err := config.Read(*path)
+	if err != nil {
+		return a, fail(c, err), false
+	}
+	return fileCommand{cfg: cfg, file: rest[0], asJSON: *asJSON}, problem.ExitOK, true
 }
