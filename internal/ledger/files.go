@@ -35,13 +35,15 @@ const (
 const (
 	Damaged problem.Code = "ledger_damaged" // a file that no executor wrote
 	Newer   problem.Code = "ledger_newer"   // written by a newer executor
+	Locked  problem.Code = "ledger_locked"  // another executor has its turn, and doesn't end it
 )
 
-// errTaken says that a fact, or the one that excludes it, is there already.
+// errTaken says that a fact, or the one that excludes it, is there already, or
+// that its record isn't the one any more that was read.
 var errTaken = errors.New("decided already")
 
 // IsTaken says whether a write lost against one that was there already. Read
-// the record again to see what was decided.
+// the record again to see what was decided; it may be gone.
 func IsTaken(err error) bool { return errors.Is(err, errTaken) }
 
 func (l *Ledger) path(parts ...string) string {

@@ -116,7 +116,8 @@ type Session struct {
 	lock *os.File
 }
 
-// Lock waits for a turn, as long as ctx lasts. Sessions take milliseconds.
+// Lock waits for a turn, as long as ctx lasts. Sessions take milliseconds, but
+// for an executor that is stopped in one. Errors: Locked, LedgerUnwritable.
 func (l *Ledger) Lock(ctx context.Context) (*Session, error) {
 	f, err := os.OpenFile(l.path(lockFile), os.O_RDONLY|os.O_CREATE, fileMode)
 	if err != nil {
@@ -135,7 +136,8 @@ func (l *Ledger) Lock(ctx context.Context) (*Session, error) {
 		select {
 		case <-ctx.Done():
 			_ = f.Close()
-			return nil, problem.Wrap(problem.LedgerUnwritable, ctx.Err(), "the ledger: another executor holds its lock")
+			return nil, problem.Wrap(Locked, ctx.Err(), "the ledger: another executor holds its lock").
+				WithHint("is a process minion-executor stopped?")
 		case <-tick.C:
 		}
 	}
@@ -236,6 +238,8 @@ func (s *Session) Records() ([]*Record, error) {
 // Preparation is what a prepared record holds.
 type Preparation struct {
 	Request, Target, Instance, Profile, Digest, Ledger string
+
+	Salt string // of the ticket, from NewTicket
 }
 
 // Prepare writes a prepared record under a new ticket, with room reserved for
@@ -255,12 +259,13 @@ func (s *Session) Prepare(p Preparation, ticket string) error {
 		return err
 	}
 	var former []string
+	salts := []string{p.Salt}
 	for _, r := range open {
 		if r.State != Prepared {
 			continue
 		}
 		if r.Request == p.Request {
-			former = r.former()
+			former, salts = r.former(), r.salts(p.Salt)
 			continue
 		}
 		if err := s.GiveUp(r, problem.NeverStarted); err != nil {
@@ -301,8 +306,8 @@ func (s *Session) Prepare(p Preparation, ticket string) error {
 	}
 	return l.replace(dir, preparedFile, "prepared", preparedFact{
 		Version: versionOf(Prepared), Request: p.Request, Target: p.Target, Instance: p.Instance, Profile: p.Profile,
-		Digest: p.Digest, Ledger: p.Ledger, TicketSum: ticketSum(ticket), Former: former, Boot: boot, Run: run, Expires: since + TicketLife,
-		At: l.machine.Now().UTC(),
+		Digest: p.Digest, Ledger: p.Ledger, TicketSum: ticketSum(ticket), Former: former, Salts: salts,
+		Boot: boot, Run: run, Expires: since + TicketLife, At: l.machine.Now().UTC(),
 	})
 }
 
@@ -352,7 +357,8 @@ func (s *Session) GiveUp(r *Record, code problem.Code) error {
 }
 
 // Begin says that from now on the effect of a started record may happen.
-// errTaken: it is decided already, or was handed over before in this boot.
+// errTaken: it is decided already, was handed over before in this boot, or isn't
+// the one that was started any more.
 func (s *Session) Begin(r *Record) error {
 	if err := s.decide(r, effectFile, "begun", fact{Kind: Begun}); err != nil {
 		return err
@@ -381,11 +387,6 @@ func (s *Session) NeverBegan(r *Record, free *Lease) error {
 // Finish writes the outcome of a begun record. Code "" is a success. A ledger
 // that was put back in the meantime gets its facts again first.
 func (s *Session) Finish(r *Record, code problem.Code, counts message.Counts) error {
-	if s.l.runDir != "" {
-		if _, err := s.Record(r.Request); err != nil {
-			return err
-		}
-	}
 	return s.decide(r, outcomeFile, "finished", fact{Kind: Finished, Code: code, Counts: &counts})
 }
 
@@ -399,7 +400,18 @@ func (s *Session) Settle(r *Record, outcome message.Outcome, free *Lease) error 
 	return s.decide(r, outcomeFile, "settled", fact{Kind: Settled, Outcome: outcome})
 }
 
+// decide writes a fact where it fits what is on disk now, which may be more, or
+// something else, than when r was read. If it doesn't: errTaken. What excludes
+// two facts is their name, this keeps one from being written beside a record
+// that it doesn't belong to.
 func (s *Session) decide(r *Record, file, name string, f fact) error {
+	now, err := s.Record(r.Request)
+	if err != nil {
+		return err
+	}
+	if now == nil || !slices.Contains(follows[f.Kind], now.State) || now.prepared.TicketSum != r.prepared.TicketSum {
+		return errTaken
+	}
 	f.Version, f.At = versionOf(f.Kind), s.l.machine.Now().UTC()
 	dir := s.dir(r.Request)
 	if err := s.l.create(dir, file, name, f); err != nil {

@@ -428,7 +428,7 @@ func TestLock(t *testing.T) {
 	l, s := at(t, dir, m, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := l.Lock(ctx); problem.CodeOf(err) != problem.LedgerUnwritable {
+	if _, err := l.Lock(ctx); problem.CodeOf(err) != ledger.Locked {
 		t.Error("two turns at once:", err)
 	}
 	s.Close()
@@ -563,4 +563,51 @@ func through(s *ledger.Session, request string, steps ...func(*ledger.Record) er
 		}
 	}
 	return nil
+}
+
+// One question has one ticket, however often it is delivered, and however often
+// another one was asked meanwhile. Two ledgers, of which one is a copy of the
+// other, give two.
+func TestTicketOfAQuestion(t *testing.T) {
+	dir, m := stateDir(t), newMachine()
+	m.boot, m.since = uuid(500), 10*365*24*time.Hour
+	l, s := at(t, dir, m, nil)
+	defer func() { s.Close() }()
+	given := map[string]string{}
+	ask := func(l *ledger.Ledger, s *ledger.Session, nonce string) string {
+		salt, ticket, err := l.NewTicket(nonce)
+		must(t, err)
+		p := preparation(uuid(1))
+		p.Salt = salt
+		// As long as they can be: it has to fit into its room.
+		p.Target, p.Digest, p.Ledger, p.Profile = strings.Repeat("t", 253), strings.Repeat("d", 64), strings.Repeat("l", 32), "configure"
+		must(t, s.Prepare(p, ticket))
+		return ticket
+	}
+	for n := range 7 {
+		nonce := uuid(n)
+		if n > 0 && record(t, s, uuid(1)).TicketFor(nonce) != "" {
+			t.Error("a ticket for a question that was never asked")
+		}
+		given[nonce] = ask(l, s, nonce)
+		r := record(t, s, uuid(1))
+		if !r.HasTicket(given[nonce]) || len(given[nonce]) != 2*message.TicketSize {
+			t.Errorf("the ticket %q isn't the record's", given[nonce])
+		}
+		for back := range min(n+1, 5) {
+			if old := uuid(n - back); r.TicketFor(old) != given[old] {
+				t.Errorf("%d questions later it got %q, and now %q", back, given[old], r.TicketFor(old))
+			}
+		}
+	}
+	s.Close()
+	twin := stateDir(t)
+	putBack(t, twin, dir)
+	putBack(t, runDir(twin), runDir(dir)) // even with the folder for the boot
+	l, s = at(t, dir, m, nil)
+	other, theirs := at(t, twin, m, nil)
+	defer theirs.Close()
+	if ask(l, s, uuid(100)) == ask(other, theirs, uuid(100)) {
+		t.Error("two minions give one ticket")
+	}
 }

@@ -1,9 +1,11 @@
 package ledger
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"io"
 	"slices"
 	"time"
 
@@ -86,6 +88,35 @@ func (r *Record) Knew(ticket string) bool {
 	return r.HasTicket(ticket) || slices.Contains(r.prepared.Former, formerSum(ticketSum(ticket)))
 }
 
+// NewTicket draws a ticket for the question with a nonce, and the salt that it is
+// made with.
+func (l *Ledger) NewTicket(nonce string) (salt, ticket string, err error) {
+	var drawn [8]byte // beside the 16 of the nonce, which is sealed on its way
+	if _, err := io.ReadFull(l.random, drawn[:]); err != nil {
+		return "", "", problem.Wrap(problem.Internal, err, "no ticket can be drawn")
+	}
+	salt = hex.EncodeToString(drawn[:])
+	return salt, ticketOf(salt, nonce), nil
+}
+
+func ticketOf(salt, nonce string) string {
+	mac := hmac.New(sha256.New, []byte(salt))
+	mac.Write([]byte(nonce))
+	return hex.EncodeToString(mac.Sum(nil)[:message.TicketSize])
+}
+
+// TicketFor gives the ticket that the question with a nonce got before, "" if it
+// got none. A question that is delivered twice has one answer: two tickets would
+// look like two minions, which draw a salt each.
+func (r *Record) TicketFor(nonce string) string {
+	for _, salt := range r.prepared.Salts {
+		if ticket := ticketOf(salt, nonce); r.Knew(ticket) {
+			return ticket
+		}
+	}
+	return ""
+}
+
 // maxFormer is how many replaced tickets a record remembers.
 const maxFormer = 4
 
@@ -95,6 +126,12 @@ func formerSum(sum string) string { return sum[:16] }
 func (r *Record) former() []string {
 	all := append(slices.Clone(r.prepared.Former), formerSum(r.prepared.TicketSum))
 	return all[max(0, len(all)-maxFormer):]
+}
+
+// salts are those of the former tickets and the one of a new one.
+func (r *Record) salts(salt string) []string {
+	all := append(slices.Clone(r.prepared.Salts), salt)
+	return all[max(0, len(all)-maxFormer-1):]
 }
 
 // ticketSum is kept instead of the ticket: nobody who reads the ledger, or a
@@ -122,6 +159,7 @@ type preparedFact struct {
 	Ledger    string        `json:"ledger"`
 	TicketSum string        `json:"ticket_sha256"`
 	Former    []string      `json:"former,omitempty"` // replaced tickets, hashed and cut
+	Salts     []string      `json:"salts,omitempty"`  // of those tickets, this one's last
 	Boot      string        `json:"boot"`
 	Run       string        `json:"run,omitempty"` // id of the folder for this boot
 	Expires   time.Duration `json:"expires_ns_since_boot"`
@@ -136,6 +174,13 @@ type fact struct {
 	Counts  *message.Counts `json:"counts,omitempty"`
 	Outcome message.Outcome `json:"outcome,omitempty"`
 	At      time.Time       `json:"at"`
+}
+
+// follows says which states a fact may follow.
+var follows = map[State][]State{
+	Started: {Prepared}, Fenced: {Prepared}, Lapsed: {Prepared},
+	Begun: {Started}, Refused: {Started}, NeverBegan: {Started},
+	Finished: {Begun}, Settled: {Started, Begun},
 }
 
 // readRecord reads a record's files. It is nil where nothing was prepared.
@@ -154,12 +199,12 @@ func readRecord(dir, request string) (*Record, error) {
 	}
 	for _, next := range []struct {
 		file  string
-		kinds map[State][]State // each with the states that it may follow
+		kinds []State
 		at    *time.Time
 	}{
-		{decisionFile, map[State][]State{Started: {Prepared}, Fenced: {Prepared}, Lapsed: {Prepared}}, &r.DecidedAt},
-		{effectFile, map[State][]State{Begun: {Started}, Refused: {Started}, NeverBegan: {Started}}, &r.EffectAt},
-		{outcomeFile, map[State][]State{Finished: {Begun}, Settled: {Started, Begun}}, &r.FinishedAt},
+		{decisionFile, []State{Started, Fenced, Lapsed}, &r.DecidedAt},
+		{effectFile, []State{Begun, Refused, NeverBegan}, &r.EffectAt},
+		{outcomeFile, []State{Finished, Settled}, &r.FinishedAt},
 	} {
 		var f fact
 		ok, err := load(dir+"/"+next.file, recordVersion, &f)
@@ -169,7 +214,7 @@ func readRecord(dir, request string) (*Record, error) {
 		if !ok {
 			continue
 		}
-		if !slices.Contains(next.kinds[f.Kind], r.State) {
+		if !slices.Contains(next.kinds, f.Kind) || !slices.Contains(follows[f.Kind], r.State) {
 			return nil, problem.New(Damaged, "the ledger: %s of a record doesn't fit the rest of it", next.file)
 		}
 		r.State, r.Code, r.Counts, r.Outcome, *next.at = f.Kind, f.Code, f.Counts, f.Outcome, f.At

@@ -23,9 +23,10 @@ import (
 //	begun/<request>  its effect was handed over; flocked by its executor
 //	done/<request>   the same, and what came of it
 //
-// A witness is written after "begun" and before the effect, so that a record
-// which has a witness and isn't begun can only be one that was put back. Such a
-// record gets its facts again from the witness.
+// A witness is written after "begun" and before the effect, and gets its outcome
+// after the record has it, so that a record which says less than its witness can
+// only be one that was put back. Such a record gets its facts again from the
+// witness. docs/ledger.md has a table of what is read from the two.
 //
 // A record without a witness proves that its effect never began only where the
 // folder is the one that was there when its ticket was given, in this boot.
@@ -239,11 +240,11 @@ func (l *Ledger) Alive(request string) bool {
 // which it also is if it was put back between two facts.
 func (s *Session) remembered(request string, r *Record, damaged error) (*Record, error) {
 	l := s.l
-	if l.runDir == "" || r != nil && r.State != Prepared && r.State != Started && !r.neverRan() {
+	if l.runDir == "" || r != nil && (r.State == Finished || r.State == Settled) {
 		return r, damaged
 	}
 	state := l.witnessState(request)
-	if state == "" {
+	if state == "" || r != nil && r.State == Begun && state == witnessBegun {
 		return r, damaged
 	}
 	if r != nil && r.neverRan() {
@@ -256,17 +257,36 @@ func (s *Session) remembered(request string, r *Record, damaged error) (*Record,
 	if w.Prepared.Request != request {
 		return nil, problem.New(Damaged, "the ledger: a witness is about another request")
 	}
+	if r != nil && r.State == Begun && w.Prepared.TicketSum != r.prepared.TicketSum {
+		return r, nil // what came of another run of it says nothing about this one
+	}
 	if err := s.restore(r, w); err != nil {
 		return nil, err
 	}
 	return readRecord(s.dir(request), request)
 }
 
-// restore writes the facts of a record again.
+// restore writes the facts of a record again that it doesn't have.
 func (s *Session) restore(r *Record, w witness) error {
-	l, request := s.l, w.Prepared.Request
-	dir := s.dir(request)
-	if err := l.markOpen(request); err != nil {
+	if r == nil || r.State != Begun {
+		if err := s.restoreBegun(r, w.Prepared); err != nil {
+			return err
+		}
+	}
+	if w.Outcome == nil {
+		return nil
+	}
+	err := s.l.create(s.dir(w.Prepared.Request), outcomeFile, string(w.Outcome.Kind), *w.Outcome)
+	if IsTaken(err) {
+		return nil
+	}
+	return err
+}
+
+// restoreBegun writes again what leads to begun.
+func (s *Session) restoreBegun(r *Record, p preparedFact) error {
+	l, dir := s.l, s.dir(p.Request)
+	if err := l.markOpen(p.Request); err != nil {
 		return err
 	}
 	if r == nil {
@@ -278,29 +298,22 @@ func (s *Session) restore(r *Record, w witness) error {
 		}
 	}
 	// The ticket that it ran under, too: the copy may hold an earlier one.
-	if err := l.replace(dir, preparedFile, "prepared", w.Prepared); err != nil {
+	if err := l.replace(dir, preparedFile, "prepared", p); err != nil {
 		return err
 	}
-	again := []struct {
-		file, name string
-		f          fact
-	}{
-		{decisionFile, "started", fact{Kind: Started}},
-		{effectFile, "begun", fact{Kind: Begun}},
+	decide := l.create
+	if r != nil && r.State == Lapsed {
+		decide = l.replace // it said no more than that nothing is known
 	}
-	for _, a := range again {
-		a.f.Version, a.f.At = versionOf(a.f.Kind), l.machine.Now().UTC()
-		if err := l.create(dir, a.file, a.name, a.f); err != nil && !IsTaken(err) {
-			return err
-		}
+	now := l.machine.Now().UTC()
+	err := decide(dir, decisionFile, "started", fact{Version: versionOf(Started), Kind: Started, At: now})
+	if err == nil || IsTaken(err) {
+		err = l.create(dir, effectFile, "begun", fact{Version: versionOf(Begun), Kind: Begun, At: now})
 	}
-	if w.Outcome == nil {
+	if IsTaken(err) {
 		return nil
 	}
-	if err := l.create(dir, outcomeFile, string(w.Outcome.Kind), *w.Outcome); err != nil && !IsTaken(err) {
-		return err
-	}
-	return nil
+	return err
 }
 
 // unseen says that a record's effect can't have begun without a trace: this is

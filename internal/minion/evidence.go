@@ -50,7 +50,7 @@ func (c *call) evidence(ctx context.Context) (message.Answer, error) {
 func (c *call) update(ctx context.Context) (message.Answer, error) {
 	s, err := c.session(ctx)
 	if err != nil {
-		return refused(problem.LedgerUnwritable), nil
+		return refused(ledgerCode(err)), nil
 	}
 	defer s.Close()
 	a, err := c.updateIn(s)

@@ -30,8 +30,13 @@ const (
 const minionKey = "minion.pem"
 
 const (
-	// lockWait is how long an executor waits for its turn at the ledger.
+	// lockWait is how long an executor waits for its turn at the ledger, well
+	// below the 20 s that masterd waits for an answer. The turn of an executor
+	// that is stopped lasts as long as that.
 	lockWait = 5 * time.Second
+	// finishWait is the same once the effect is over: nobody waits for the answer
+	// any more, and an outcome that isn't written is lost.
+	finishWait = time.Hour
 	// leaseWait is how long a start waits for the lease.
 	leaseWait = 10 * time.Second
 	// pluginWait is how long a plugin may take, from launch to answer.
@@ -195,7 +200,11 @@ func (c *call) opener() (message.Opener, error) {
 
 // session takes a turn at the ledger.
 func (c *call) session(ctx context.Context) (*ledger.Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	return c.sessionWithin(ctx, lockWait)
+}
+
+func (c *call) sessionWithin(ctx context.Context, wait time.Duration) (*ledger.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	return c.ledger.Lock(ctx)
 }

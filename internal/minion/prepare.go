@@ -29,7 +29,7 @@ const selfName = "minion-executor"
 func (c *call) prepare(ctx context.Context) (message.Answer, error) {
 	s, err := c.session(ctx)
 	if err != nil {
-		return refused(problem.LedgerUnwritable), nil
+		return refused(ledgerCode(err)), nil
 	}
 	defer s.Close()
 	id, err := s.Identity()
@@ -54,10 +54,14 @@ func (c *call) prepare(ctx context.Context) (message.Answer, error) {
 
 // ledgerCode turns what the ledger says into what a receipt may say.
 func ledgerCode(err error) problem.Code {
-	if problem.CodeOf(err) == problem.MinionUnsupported {
+	switch problem.CodeOf(err) { //nolint:exhaustive // the codes that a ledger knows
+	case problem.MinionUnsupported:
 		return problem.MinionUnsupported
+	case ledger.Locked:
+		return problem.TargetBusy
+	default:
+		return problem.LedgerUnwritable // damaged, or written by a newer executor, as well
 	}
-	return problem.LedgerUnwritable // damaged, or written by a newer executor, as well
 }
 
 func (c *call) prepareIn(s *ledger.Session, id *ledger.Identity) (message.Answer, error) {
@@ -81,19 +85,24 @@ func (c *call) prepareIn(s *ledger.Session, id *ledger.Identity) (message.Answer
 	if id.Instance != c.m.Instance {
 		return refused(problem.InstanceDiffers), nil
 	}
+	if r != nil {
+		if ticket := r.TicketFor(c.m.Nonce); ticket != "" {
+			return about(r, message.Answer{Result: message.Prepared, Ticket: ticket}), nil
+		}
+	}
 	if code := c.support(); code != "" {
 		return refused(code), nil
 	}
 	if a, err := c.clear(s); err != nil || a.Result != "" {
 		return a, err
 	}
-	ticket, err := message.NewTicket(c.Random)
+	salt, ticket, err := c.ledger.NewTicket(c.m.Nonce)
 	if err != nil {
 		return message.Answer{}, err
 	}
 	err = s.Prepare(ledger.Preparation{
 		Request: c.m.Request, Target: c.m.Target, Instance: c.m.Instance, Profile: c.body.Profile,
-		Digest: c.m.Digest, Ledger: id.Ledger,
+		Digest: c.m.Digest, Ledger: id.Ledger, Salt: salt,
 	}, ticket)
 	if err != nil {
 		return message.Answer{}, err

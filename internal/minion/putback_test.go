@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/oduflow/oduflow-salt/internal/message"
+	"github.com/oduflow/oduflow-salt/internal/minion"
 	"github.com/oduflow/oduflow-salt/internal/minion/miniontest"
 	"github.com/oduflow/oduflow-salt/internal/problem"
 )
@@ -81,6 +82,60 @@ func TestPutBack(t *testing.T) {
 		expect(t, a, message.Finished, "")
 		expect(t, k.Evidence(request, true), message.Finished, "")
 	})
+	t.Run("in this boot, to begun", func(t *testing.T) {
+		k := newKit(t)
+		request, ticket, canonical := prepared(t, k, threeStates)
+		copied := ""
+		a := k.Start(request, ticket, canonical, miniontest.Shim{Run: func([]byte) any {
+			copied = snapshot(t, k)
+			return miniontest.Results(canonical, "true")
+		}})
+		expect(t, a, message.Finished, "")
+		putBack(t, k, copied)
+		expect(t, k.Evidence(request, true), message.Finished, "")
+		expect(t, k.Prepare(miniontest.NewUUID(), canonical), message.Prepared, "")
+	})
+	// Between started and begun: the executor that started it gives way.
+	t.Run("before the effect", func(t *testing.T) {
+		for name, c := range map[string]struct {
+			meanwhile func(k *miniontest.Kit, request, copied string)
+			answer    message.Result
+			code      problem.Code
+			later     message.Result
+		}{
+			"put back": {func(k *miniontest.Kit, _, copied string) {
+				putBack(t, k, copied)
+			}, message.NotStartedYet, "", message.Fenced},
+			"put back and fenced": {func(k *miniontest.Kit, request, copied string) {
+				putBack(t, k, copied)
+				plan(t, k, "since_boot_add 130s")
+				expect(t, k.Evidence(request, true), message.Fenced, problem.NeverStarted)
+			}, message.Fenced, problem.NeverStarted, message.Fenced},
+			"deleted": {func(k *miniontest.Kit, request, _ string) {
+				must(t, os.RemoveAll(k.Ledger("records", request)))
+			}, message.Disregarded, "", message.Absent},
+		} {
+			t.Run(name, func(t *testing.T) {
+				k := newKit(t, faults...)
+				request, ticket, canonical := prepared(t, k, threeStates)
+				copied := snapshot(t, k)
+				asked := 0
+				shim := mustNotRun(t)
+				shim.Between = func() minion.Facts { // before started, and before begun
+					if asked++; asked == 2 {
+						c.meanwhile(k, request, copied)
+					}
+					return k.Facts
+				}
+				expect(t, k.Start(request, ticket, canonical, shim), c.answer, c.code)
+				plan(t, k, "since_boot_add 130s")
+				if a := k.Evidence(request, true); a.Result != c.later {
+					t.Errorf("later it is %s %s", a.Result, a.Code)
+				}
+				expect(t, k.Prepare(miniontest.NewUUID(), canonical), message.Prepared, "")
+			})
+		}
+	})
 	t.Run("in another boot", func(t *testing.T) {
 		k := newKit(t, faults...)
 		request, ticket, canonical := prepared(t, k, threeStates)
@@ -144,13 +199,9 @@ func TestClone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := newKit(t, faults...)
 			request, ticket, canonical := prepared(t, k, threeStates)
-			twin := *k
-			twin.Root = t.TempDir()
-			twin.Facts.StateDir, twin.Facts.RunDir, twin.Facts.EtcDir = filepath.Join(twin.Root, "state"), filepath.Join(twin.Root, "run"), filepath.Join(twin.Root, "etc")
-			must(t, os.CopyFS(twin.Facts.StateDir, os.DirFS(k.Facts.StateDir)))
-			must(t, os.Chmod(twin.Facts.StateDir, 0o700))
-			must(t, os.CopyFS(twin.Facts.EtcDir, os.DirFS(k.Facts.EtcDir)))
-			plan(t, &twin, lines...)
+			twin := twinOf(t, k)
+			must(t, os.RemoveAll(twin.Facts.RunDir))
+			plan(t, twin, lines...)
 
 			q := k.AskStart(request, ticket, canonical)
 			expect(t, k.Read(q, k.Send(message.Start, q.Text, succeed(canonical)).Text), message.Finished, "")

@@ -12,7 +12,7 @@ import (
 func (c *call) settle(ctx context.Context) (message.Answer, error) {
 	s, err := c.session(ctx)
 	if err != nil {
-		return refused(problem.LedgerUnwritable), nil
+		return refused(ledgerCode(err)), nil
 	}
 	defer s.Close()
 	id, err := s.Identity()

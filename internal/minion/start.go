@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"path/filepath"
+	"time"
 
 	"github.com/oduflow/oduflow-salt/internal/ledger"
 	"github.com/oduflow/oduflow-salt/internal/manifest"
@@ -59,7 +60,7 @@ func (c *call) start(ctx context.Context) (message.Answer, error) {
 	if c.facts.StateRunning {
 		return c.refuse(ctx, r, problem.StartRefusedStateRunning)
 	}
-	if a, err := c.record(ctx, r, func(s *ledger.Session) error { return s.Begin(r) }); err != nil || a.Result != "" {
+	if a, err := c.record(ctx, lockWait, r, func(s *ledger.Session) error { return s.Begin(r) }); err != nil || a.Result != "" {
 		return a, err
 	}
 	var ran Ran
@@ -122,10 +123,15 @@ func (c *call) fence(s *ledger.Session, r *ledger.Record, code problem.Code) (me
 	return c.lookAgain(s, r)
 }
 
+// lookAgain answers what a record says that isn't, or is no more, as r was read.
 func (c *call) lookAgain(s *ledger.Session, r *ledger.Record) (message.Answer, error) {
 	now, err := s.Record(r.Request)
 	if err != nil {
 		return message.Answer{}, err
+	}
+	if now == nil { // the ledger was taken away meanwhile
+		s.Count(StartDisregarded)
+		return message.Answer{Result: message.Disregarded}, nil
 	}
 	return c.look(s, now)
 }
@@ -204,10 +210,10 @@ func (c *call) refusal(s *ledger.Session, r *ledger.Record) (problem.Code, error
 	return "", nil
 }
 
-// record writes a fact of a record in a turn of its own. Where the fact is
-// taken it answers what the record says.
-func (c *call) record(ctx context.Context, r *ledger.Record, write func(*ledger.Session) error) (message.Answer, error) {
-	s, err := c.session(ctx)
+// record writes a fact of a record in a turn of its own, for which it waits.
+// Where the fact is taken it answers what the record says.
+func (c *call) record(ctx context.Context, wait time.Duration, r *ledger.Record, write func(*ledger.Session) error) (message.Answer, error) {
+	s, err := c.sessionWithin(ctx, wait)
 	if err != nil {
 		return message.Answer{}, err
 	}
@@ -221,7 +227,7 @@ func (c *call) record(ctx context.Context, r *ledger.Record, write func(*ledger.
 
 // refuse closes a started record before its effect.
 func (c *call) refuse(ctx context.Context, r *ledger.Record, code problem.Code) (message.Answer, error) {
-	a, err := c.record(ctx, r, func(s *ledger.Session) error { return s.Refuse(r, code) })
+	a, err := c.record(ctx, lockWait, r, func(s *ledger.Session) error { return s.Refuse(r, code) })
 	if err != nil || a.Result != "" {
 		return a, err
 	}
@@ -238,7 +244,7 @@ func (c *call) finish(ctx context.Context, r *ledger.Record, o state.Outcome) (m
 	var err error
 	for range finishTries {
 		var a message.Answer
-		a, err = c.record(ctx, r, func(s *ledger.Session) error { return s.Finish(r, o.Code, counts) })
+		a, err = c.record(ctx, finishWait, r, func(s *ledger.Session) error { return s.Finish(r, o.Code, counts) })
 		if err == nil {
 			if a.Result != "" {
 				return a, nil

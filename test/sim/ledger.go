@@ -82,7 +82,6 @@ type modelRecord struct {
 	ticket  string
 	boot    string
 	expires time.Duration
-	damaged bool
 }
 
 func newModel(machine ledger.Machine, draw func() string, broken Broken) *model {
@@ -127,7 +126,7 @@ func (m *model) Lock(ctx context.Context) (ledgerSession, error) {
 	case m.turn <- struct{}{}:
 		return &modelSession{m: m, locked: true}, nil
 	case <-ctx.Done():
-		return nil, problem.Wrap(problem.LedgerUnwritable, ctx.Err(), "another executor holds the lock")
+		return nil, problem.Wrap(ledger.Locked, ctx.Err(), "another executor holds the lock")
 	}
 }
 
@@ -175,30 +174,19 @@ func (m *model) read(request string) (*record, error) {
 	r, ok := m.d.records[request]
 	if witness, has := m.begun[request]; has {
 		switch {
-		case ok && !r.damaged && (r.State == ledger.Fenced || r.State == ledger.Refused || r.State == ledger.NeverBegan):
+		case ok && (r.State == ledger.Fenced || r.State == ledger.Refused || r.State == ledger.NeverBegan):
 			return nil, errDamaged // it says that it never ran
-		case !ok || r.damaged || r.State == ledger.Prepared || r.State == ledger.Started:
-			r, ok = witness.over(r)
+		case !ok || r.State == ledger.Prepared || r.State == ledger.Started || r.State == ledger.Lapsed,
+			r.State == ledger.Begun && witness.State != ledger.Begun && witness.ticket == r.ticket:
+			r, ok = witness, true
 			m.d.records[request] = r
 		}
 	}
 	if !ok {
 		return nil, nil
 	}
-	if r.damaged {
-		return nil, errDamaged
-	}
 	out := r.record
 	return &out, nil
-}
-
-// over writes what a witness knows over what is there of its record. Facts that
-// exclude it stay, and then the record is damaged still.
-func (r modelRecord) over(there modelRecord) (modelRecord, bool) {
-	if there.damaged && there.State != ledger.Prepared && there.State != ledger.Started {
-		return there, true
-	}
-	return r, true
 }
 
 func (s *modelSession) OpenRecords() (out []*record, err error) {
@@ -304,16 +292,11 @@ func (s *modelSession) Decide(r *record, to ledger.State, code problem.Code, cou
 	}
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	known, ok := s.m.d.records[r.Request]
-	if to == ledger.Finished {
-		if _, err := s.m.read(r.Request); err != nil {
-			return err
-		}
-		known, ok = s.m.d.records[r.Request]
+	now, err := s.m.read(r.Request)
+	if err != nil {
+		return err
 	}
-	if !ok {
-		return problem.New(problem.LedgerUnwritable, "%s can't be written", to)
-	}
+	known := s.m.d.records[r.Request]
 	if proved := boot == known.boot; !proved && to == ledger.Fenced {
 		to, code = ledger.Lapsed, ""
 	} else if !proved && to == ledger.NeverBegan {
@@ -322,14 +305,8 @@ func (s *modelSession) Decide(r *record, to ledger.State, code problem.Code, cou
 	switch {
 	case s.m.broken == NotExclusive && before(to) == ledger.Prepared && before(known.State) == ledger.Prepared:
 		// Fence and start are two files: neither excludes the other.
-	case known.damaged || known.State != before(to):
-		if taken(known.State, to) {
-			return errTaken
-		}
-		known.damaged = true
-		s.m.d.records[r.Request] = known
-		r.State, r.Code, r.Counts = to, code, counts
-		return s.m.testify(r.Request, known, to)
+	case now == nil || known.State != before(to):
+		return errTaken
 	}
 	known.State, known.Code, known.Counts = to, code, counts
 	s.m.d.records[r.Request] = known
@@ -347,24 +324,13 @@ func (m *model) testify(request string, known modelRecord, to ledger.State) erro
 	case to == ledger.Begun && !m.hasRun:
 		return problem.New(problem.LedgerUnwritable, "there is no place for a witness")
 	case to == ledger.Begun:
-		known.State, known.Code, known.Counts, known.damaged = ledger.Begun, "", nil, false
+		known.State, known.Code, known.Counts = ledger.Begun, "", nil
 		m.begun[request] = known
 	case to == ledger.Finished && has && witness.State == ledger.Begun:
 		witness.State, witness.Code, witness.Counts = to, known.Code, known.Counts
 		m.begun[request] = witness
 	}
 	return nil
-}
-
-// taken says that the file of a fact is there in a record of a state.
-func taken(state, to ledger.State) bool {
-	file := map[ledger.State]int{
-		ledger.Started: 1, ledger.Fenced: 1, ledger.Lapsed: 1, ledger.Begun: 2, ledger.Refused: 2, ledger.NeverBegan: 2, ledger.Finished: 3,
-	}
-	if state == ledger.Fenced || state == ledger.Lapsed {
-		return file[to] == 1
-	}
-	return file[state] >= file[to]
 }
 
 func newLedgerID(prefix string) func() string {
