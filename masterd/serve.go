@@ -166,7 +166,7 @@ func (d *daemon) wire(client *saltreq.Client) {
 		Store: d.db, Now: time.Now, Bound: d.dispatch.Bound, Joined: d.joined, Logger: d.log.Named("start"),
 	})
 	d.adopt = adopt.New(adopt.Config{
-		Store: d.db, Exchange: d.exchange, Now: time.Now, Random: rand.Reader, NewUUID: newUUID, Joined: d.joined,
+		Store: d.db, Ledgers: d.db, Holders: d.db, Exchange: d.exchange, Now: time.Now, Random: rand.Reader, NewUUID: newUUID, Joined: d.joined,
 	})
 }
 
@@ -236,8 +236,9 @@ func (d *daemon) pump() {
 			d.log.Info("events may have been missed", "since", signal.Gap.Since, "reason", signal.Gap.Reason)
 			d.dispatch.Gap()
 		case signal.Event != nil:
-			ret, err := eventbus.DecodeReturn(*signal.Event)
-			if err == nil {
+			if minion, started := eventbus.StartTag(signal.Event.Tag); started {
+				d.dispatch.Up(minion)
+			} else if ret, err := eventbus.DecodeReturn(*signal.Event); err == nil {
 				d.exchange.Deliver(ret.JID, ret.Minion, ret.Text)
 			}
 		}

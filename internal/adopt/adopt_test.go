@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"github.com/oduflow/oduflow-salt/internal/message"
 	"github.com/oduflow/oduflow-salt/internal/problem"
 	"github.com/oduflow/oduflow-salt/internal/receipt"
+	"github.com/oduflow/oduflow-salt/internal/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -143,4 +147,134 @@ func TestRecordedThoughTheCallerIsGone(t *testing.T) {
 	if _, err := service(f, true).Adopt(t.Context(), "web-1", instance, "r", "root"); problem.CodeOf(err) != problem.NotWritable {
 		t.Errorf("%v", err)
 	}
+}
+
+// books is a Holders by hand.
+type books struct {
+	holder *receipt.Target
+	open   []receipt.Receipt
+	owed   []receipt.Debt
+	err    error
+}
+
+func (b *books) Holder(context.Context, string) (*receipt.Target, error) { return b.holder, b.err }
+func (b *books) Unresolved(context.Context) ([]receipt.Receipt, error)   { return b.open, b.err }
+func (b *books) Owed(context.Context, string, string) ([]receipt.Debt, error) {
+	return b.owed, b.err
+}
+
+func open(target string, state receipt.State) receipt.Receipt {
+	r := receipt.Receipt{State: state}
+	r.Request, r.Body.Target = "00000000-0000-4000-8000-000000000007", target
+	return r
+}
+
+// keyed is a fake whose Salt master accepts the keys of some targets only.
+type keyed struct {
+	*fake
+	accepted []string
+}
+
+func (k keyed) Key(ctx context.Context, target string) (string, string, error) {
+	if !slices.Contains(k.accepted, target) {
+		return "", "", problem.New(problem.TargetUnknown, "no accepted key")
+	}
+	return k.fake.Key(ctx, target)
+}
+
+// An instance is one server. One that is recorded for another target is refused
+// before the minion writes anything, with what to do; a renamed server is taken
+// once nothing is left of its old name, and no quarantine is lifted by it.
+func TestOneInstanceOneTarget(t *testing.T) {
+	web1 := &receipt.Target{ID: "web-1", Instance: instance}
+	both := []string{"web-1", "web-2"}
+	for _, c := range []struct {
+		name     string
+		books    books
+		old      string
+		accepted []string
+		code     problem.Code
+		says     []string
+	}{
+		{name: "nobody's", accepted: both},
+		{name: "its own, repeated", books: books{holder: &receipt.Target{ID: "web-2", Instance: instance}}, accepted: both},
+		{name: "its own, the renaming repeated", books: books{holder: &receipt.Target{ID: "web-2"}}, old: "web-1", accepted: both},
+		{name: "another's", books: books{holder: web1}, accepted: []string{"web-2"}, code: problem.InstanceTaken,
+			says: []string{"web-1", "clone", "salt-key -d web-1", "--replaces web-1"}},
+		{name: "renamed, by a wrong name", books: books{holder: web1}, old: "web-9", accepted: both, code: problem.InstanceTaken, says: []string{"web-1"}},
+		{name: "renamed, and nobody's", old: "web-1", accepted: both, code: problem.NotReplaced, says: []string{"leave --replaces out"}},
+		{name: "renamed, the old key accepted", books: books{holder: web1}, old: "web-1", accepted: both, code: problem.InstanceTaken,
+			says: []string{"salt-key -d web-1"}},
+		{name: "renamed under quarantine", books: books{holder: web1, open: []receipt.Receipt{open("web-1", receipt.Uncertain)}}, old: "web-1",
+			accepted: []string{"web-2"}, code: problem.TargetQuarantined, says: []string{"masterd evidence 00000000-0000-4000-8000-000000000007"}},
+		{name: "renamed in a run", books: books{holder: web1, open: []receipt.Receipt{open("web-1", receipt.Dispatched)}}, old: "web-1",
+			accepted: []string{"web-2"}, code: problem.TargetBusy, says: []string{"receipts show"}},
+		{name: "renamed, and the ledger isn't told", books: books{holder: web1, owed: []receipt.Debt{{Request: "r"}}}, old: "web-1",
+			accepted: []string{"web-2"}, code: problem.RecordUnfinished, says: []string{"masterd reconcile r"}},
+		{name: "renamed, others are open", books: books{holder: web1, open: []receipt.Receipt{open("db-1", receipt.Uncertain)}}, old: "web-1",
+			accepted: []string{"web-2"}},
+		{name: "the store fails", books: books{err: problem.New(problem.NotWritable, "no")}, accepted: both, code: problem.NotWritable},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := &fake{reply: updated}
+			s := adopt.New(adopt.Config{
+				Store: f, Holders: &c.books, Exchange: keyed{f, c.accepted}, Now: time.Now, Random: rand.Reader, Joined: func() bool { return true },
+				NewUUID: func(io.Reader) (string, error) { return "00000000-0000-4000-8000-000000000001", nil },
+			})
+			_, err := s.Replace(t.Context(), "web-2", c.old, instance, "r", "root")
+			if problem.CodeOf(err) != c.code || (err == nil) != (len(f.recorded) == 1) || (err == nil) != (len(f.asked) == 1) {
+				t.Errorf("%v, recorded %+v, asked %d times", err, f.recorded, len(f.asked))
+			}
+			for _, text := range c.says {
+				if p := problem.Outer(err); !strings.Contains(p.Message+p.Hint, text) {
+					t.Errorf("%q isn't said in %q, %q", text, p.Message, p.Hint)
+				}
+			}
+		})
+	}
+}
+
+// Two adoptions as one instance at the same moment: one of them is recorded.
+func TestOneInstanceAtTheSameMoment(t *testing.T) {
+	clock := storetest.NewClock()
+	db := storetest.Create(t, storetest.Config(t, clock))
+	const n = 8
+	var asked, done sync.WaitGroup
+	asked.Add(n)
+	f := &fake{}
+	together := func(ctx context.Context, q exchange.Question) exchange.Reply {
+		asked.Done()
+		asked.Wait() // all have looked, none is recorded
+		return updated(ctx, q)
+	}
+	s := adopt.New(adopt.Config{
+		Store: db, Holders: db, Exchange: answering{f, together}, Now: clock.Now, Random: rand.Reader, Joined: func() bool { return true },
+		NewUUID: func(io.Reader) (string, error) { return "00000000-0000-4000-8000-000000000001", nil },
+	})
+	var errs [n]error
+	for i := range n {
+		done.Go(func() { _, errs[i] = s.Adopt(t.Context(), fmt.Sprintf("web-%d", i), instance, "r", "root") })
+	}
+	done.Wait()
+	taken := 0
+	for _, err := range errs {
+		if err == nil {
+			taken++
+		} else if problem.CodeOf(err) != problem.InstanceTaken {
+			t.Error(err)
+		}
+	}
+	if taken != 1 {
+		t.Errorf("%d targets were adopted as one instance", taken)
+	}
+}
+
+// answering is a fake that may be asked several things at once.
+type answering struct {
+	*fake
+	reply func(ctx context.Context, q exchange.Question) exchange.Reply
+}
+
+func (a answering) Ask(ctx context.Context, q exchange.Question, _ string) exchange.Reply {
+	return a.reply(ctx, q)
 }

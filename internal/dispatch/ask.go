@@ -73,7 +73,7 @@ func (d *Dispatcher) Moved(r receipt.Receipt) { d.tell(arrival{r: r, moved: true
 
 // ask does what the operator asked for. It runs beside the lane.
 func (l *lane) ask(ctx context.Context, q *asked, r receipt.Receipt, fence bool) func() {
-	reply := l.askOnce(ctx, r, fence)
+	reply, lines := l.askOnce(ctx, r, fence)
 	return func() {
 		l.asked = slices.DeleteFunc(l.asked, func(x *asked) bool { return x == q })
 		if !reply.AskedAt.IsZero() {
@@ -84,14 +84,19 @@ func (l *lane) ask(ctx context.Context, q *asked, r receipt.Receipt, fence bool)
 			return
 		}
 		l.statements = append(l.statements, &statement{
-			e: q.e, kind: message.Evidence, answer: *reply.Answer, then: func() { q.reply <- reply },
+			e: q.e, kind: message.Evidence, answer: *reply.Answer, lines: lines, then: func() { q.reply <- reply },
 		})
 	}
 }
 
-func (l *lane) askOnce(ctx context.Context, r receipt.Receipt, fence bool) exchange.Reply {
+func (l *lane) askOnce(ctx context.Context, r receipt.Receipt, fence bool) (exchange.Reply, receipt.Lines) {
 	ctx, cancel := context.WithTimeout(ctx, evidenceWait)
 	defer cancel()
+	lines, err := l.d.cfg.Store.Lines(ctx, l.target)
+	if err != nil {
+		l.d.cfg.Logger.Warn("an operator's question isn't asked", "request", r.Request, "target", l.target, "error", err)
+		return exchange.Reply{Silence: exchange.SilenceNoListener}, nil
+	}
 	pem, _, err := l.d.cfg.Exchange.Key(ctx, l.target)
 	if err != nil {
 		l.d.cfg.Logger.Warn("the accepted key can't be had", "request", r.Request, "target", l.target, "error", err)
@@ -99,13 +104,13 @@ func (l *lane) askOnce(ctx context.Context, r receipt.Receipt, fence bool) excha
 		if problem.CodeOf(err) == problem.TargetUnknown {
 			silence = exchange.SilenceUnpublished
 		}
-		return exchange.Reply{Silence: silence}
+		return exchange.Reply{Silence: silence}, nil
 	}
 	return l.d.cfg.Exchange.Ask(ctx, exchange.Question{
 		Kind: message.Evidence, Target: l.target, Instance: r.Body.Instance,
 		Request: r.Request, Digest: r.Body.Digest, Ticket: r.Ticket,
-		Body: message.Body{Fence: fence},
-	}, pem)
+		Body: message.Body{Fence: fence}, Lines: lines,
+	}, pem), lines
 }
 
 // owed gives what travels with a prepare, at most as much as one answer can

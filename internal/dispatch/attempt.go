@@ -23,11 +23,15 @@ func (l *lane) attempt(ctx context.Context, e *entry) func() {
 			prepared.launch.Close()
 		}
 		return func() {} // still queued; the next start prepares anew
+	case refusal != nil && refusal.gap:
+		return func() { e.lost++ } // its turn comes again, with a new prepare
+	case refusal != nil && refusal.silent && refusal.code == problem.ExecutorSilent && !l.d.cfg.Joined():
+		return func() {} // nobody could be heard, and until the bus is back nobody's turn comes
 	case refusal != nil && refusal.err != nil:
 		return func() { l.failed(e, refusal.err) }
 	case refusal != nil && refusal.answer != nil:
 		return func() {
-			l.statements = append(l.statements, &statement{e: e, kind: message.Prepare, answer: *refusal.answer})
+			l.statements = append(l.statements, &statement{e: e, kind: message.Prepare, answer: *refusal.answer, lines: refusal.lines})
 		}
 	case refusal != nil:
 		event := receipt.Refuse(l.d.cfg.Now(), refusal.code, refusal.blocker)
@@ -43,6 +47,7 @@ func (l *lane) attempt(ctx context.Context, e *entry) func() {
 type prepared struct {
 	claim   receipt.Claim
 	launch  Launch
+	lines   receipt.Lines // known before the start
 	askedAt time.Time
 }
 
@@ -54,7 +59,9 @@ type refused struct {
 	blocker *receipt.Blocker
 	silence exchange.Silence
 	silent  bool // nobody answered; if masterd stops, that says nothing
+	gap     bool // the answer may have been lost in a gap of the bus: try again
 	answer  *message.Answer
+	lines   receipt.Lines // of answer
 	err     error
 }
 
@@ -65,8 +72,11 @@ func (l *lane) prepare(ctx context.Context, e *entry) (*prepared, *refused) {
 	if err != nil {
 		return nil, &refused{err: err}
 	}
-	if l.d.duplicated(ctx, l.target) {
+	switch {
+	case l.d.duplicated(ctx, l.target):
 		return nil, &refused{code: problem.DuplicateTarget}
+	case target != nil && target.PutBack:
+		return nil, &refused{code: problem.LedgerChanged}
 	}
 	canonical, err := l.d.cfg.Store.Canonical(ctx, e.r.Body.Digest)
 	if err != nil {
@@ -81,27 +91,41 @@ func (l *lane) prepare(ctx context.Context, e *entry) (*prepared, *refused) {
 	if target == nil || fingerprint != target.Fingerprint {
 		return nil, &refused{code: problem.KeyChanged}
 	}
+	lines, err := l.d.cfg.Store.Lines(ctx, l.target)
+	if err != nil {
+		return nil, &refused{err: err}
+	}
 	fault.Before(fault.StepPrepare.On(l.target))
-	reply := l.d.cfg.Exchange.Ask(ctx, exchange.Question{
+	asking, gapped := ctx, func() bool { return false }
+	if e.lost < prepareAgain {
+		asking, gapped = l.untilGap(ctx)
+	}
+	reply := l.d.cfg.Exchange.Ask(asking, exchange.Question{
 		Kind: message.Prepare, Target: l.target, Instance: e.r.Body.Instance,
 		Request: e.r.Request, Digest: e.r.Body.Digest,
-		Body: message.Body{Profile: string(e.r.Body.Profile), Owed: l.owed(ctx, e.r.Body.Instance)},
+		Body:  message.Body{Profile: string(e.r.Body.Profile), Owed: l.owed(ctx, e.r.Body.Instance)},
+		Lines: lines,
 	}, pem)
-	l.paid(context.WithoutCancel(ctx), reply)
 	fault.After(fault.StepPrepare.On(l.target))
-	if r := judgePrepare(e.r, *target, reply); r != nil {
+	if gapped() && reply.Answer == nil {
+		return nil, &refused{gap: true}
+	}
+	told, r := l.prepareAnswered(context.WithoutCancel(ctx), e.r, *target, lines, reply)
+	if r != nil {
 		return nil, r
 	}
+	lines = lines.With(reply.Answer.Ledger, reply.Answer.Generation)
 	launch, err := l.d.cfg.Exchange.NewLaunch(exchange.Question{
 		Kind: message.Start, Target: l.target, Instance: e.r.Body.Instance,
 		Request: e.r.Request, Digest: e.r.Body.Digest, Ticket: reply.Answer.Ticket,
-		Body: message.Body{Profile: string(e.r.Body.Profile), Canonical: canonical},
+		Body:  message.Body{Profile: string(e.r.Body.Profile), Canonical: canonical},
+		Lines: lines,
 	}, pem)
 	if err != nil {
 		return nil, &refused{err: err}
 	}
-	return &prepared{launch: launch, askedAt: reply.AskedAt, claim: receipt.Claim{
-		Ticket: reply.Answer.Ticket, Fingerprint: fingerprint, Ledger: reply.Answer.Ledger, TicketAt: reply.EndedAt,
+	return &prepared{launch: launch, lines: lines, askedAt: reply.AskedAt, claim: receipt.Claim{
+		Ticket: reply.Answer.Ticket, Fingerprint: fingerprint, Ledger: reply.Answer.Ledger, TicketAt: reply.EndedAt, Told: told,
 	}}, nil
 }
 
@@ -115,8 +139,9 @@ func (l *lane) keyRefused(e *entry, err error) *refused {
 	return &refused{code: problem.ExecutorSilent, silence: exchange.SilenceNoListener, silent: true}
 }
 
-// judgePrepare is pure: nil means that the answer is a ticket to claim on.
-func judgePrepare(r receipt.Receipt, t receipt.Target, reply exchange.Reply) *refused {
+// judgePrepare is pure: nil means that the answer is a ticket to claim on. Where
+// the ledger tells less than it had told before, nothing is claimed on it.
+func judgePrepare(r receipt.Receipt, t receipt.Target, told receipt.Told, reply exchange.Reply) *refused {
 	a := reply.Answer
 	if a == nil {
 		if reply.Silence == exchange.SilenceUnpublished {
@@ -130,7 +155,7 @@ func judgePrepare(r receipt.Receipt, t receipt.Target, reply exchange.Reply) *re
 	switch a.Result {
 	case message.Prepared:
 		switch {
-		case a.Ledger != t.Ledger || a.Machine != t.Machine:
+		case a.Ledger != t.Ledger || a.Machine != t.Machine || told.Behind():
 			return &refused{code: problem.LedgerChanged}
 		case a.Instance != r.Body.Instance:
 			return &refused{code: problem.InstanceDiffers}
@@ -140,6 +165,9 @@ func judgePrepare(r receipt.Receipt, t receipt.Target, reply exchange.Reply) *re
 		return nil
 	case message.Refused:
 		code := a.Code
+		if told.PutBack() { // whatever else it says of itself
+			return &refused{code: problem.LedgerChanged}
+		}
 		if problem.RowOf(code).Kind != problem.KindRefused {
 			code = problem.ExecutorOutdated
 		}
@@ -192,33 +220,59 @@ func (l *lane) claimAndStart(ctx context.Context, e *entry, p *prepared) func() 
 	e.times.learn(r, l.d.cfg.Now())
 	l.d.cfg.Changed(r)
 	e.unwatch = l.d.cfg.Exchange.WatchJID(r.JID, l.hint)
-	sending := l.publishStart(ctx, r, p.launch)
-	return l.acknowledged(ctx, e, r, p.launch, sending)
+	e.lines = p.lines
+	return l.acknowledged(ctx, e, r, p.launch, l.publishStart(ctx, r, p.launch))
 }
 
-func (l *lane) publishStart(ctx context.Context, r receipt.Receipt, launch Launch) exchange.Sending {
+// published is what a start came to.
+type published struct {
+	sending exchange.Sending
+	err     error           // for the log
+	answer  *message.Answer // the executor's own, where it was quicker than the master's
+}
+
+// publishStart sends the start. The executor's answer may be on the bus long
+// before the master's own, which may never come: whoever answers first ends the
+// wait, and nothing of what was sent is taken back by that.
+func (l *lane) publishStart(ctx context.Context, r receipt.Receipt, launch Launch) published {
 	ctx, cancel := context.WithTimeout(ctx, publishWait)
 	defer cancel()
-	fault.Before(fault.StepStart.On(l.target))
-	sending, err := launch.Publish(ctx, r.JID)
-	fault.After(fault.StepStart.On(l.target))
-	if told := fault.Told(fault.StepStart.On(l.target), nil); told != nil {
-		sending, err = exchange.SendingUnknown, told
+	done := make(chan published, 1)
+	go func() {
+		fault.Before(fault.StepStart.On(l.target))
+		sending, err := launch.Publish(ctx, r.JID)
+		fault.After(fault.StepStart.On(l.target))
+		if told := fault.Told(fault.StepStart.On(l.target), nil); told != nil {
+			sending, err = exchange.SendingUnknown, told
+		}
+		done <- published{sending: sending, err: err}
+	}()
+	var p published
+	select {
+	case p = <-done:
+	case a := <-launch.Answers():
+		cancel()
+		p = <-done
+		p.answer = &a
+		if p.sending == exchange.SendingNothing { // the answer proves that it went out
+			p.sending = exchange.SendingUnknown
+		}
 	}
 	log := l.d.cfg.Logger.Info
-	if err != nil || sending != exchange.SendingSent {
+	if p.answer == nil && (p.err != nil || p.sending != exchange.SendingSent) {
 		log = l.d.cfg.Logger.Warn
 	}
-	log("start published", "request", r.Request, "target", l.target, "jid", r.JID, "sending", int(sending), "error", err)
-	return sending
+	log("start published", "request", r.Request, "target", l.target, "jid", r.JID, "sending", int(p.sending),
+		"answered", p.answer != nil, "error", p.err)
+	return p
 }
 
 // acknowledged writes what the master answered to the start, if that is worth
 // anything.
-func (l *lane) acknowledged(ctx context.Context, e *entry, claimed receipt.Receipt, launch Launch, sending exchange.Sending) func() {
+func (l *lane) acknowledged(ctx context.Context, e *entry, claimed receipt.Receipt, launch Launch, p published) func() {
 	next, err := claimed, error(nil)
 	fault.Before(fault.StepAcknowledge.On(l.target))
-	switch sending {
+	switch p.sending {
 	case exchange.SendingSent:
 		next, err = l.d.cfg.Store.Apply(ctx, claimed.Request, claimed.Seq, receipt.Acknowledge(l.d.cfg.Now()))
 	case exchange.SendingNothing:
@@ -230,6 +284,9 @@ func (l *lane) acknowledged(ctx context.Context, e *entry, claimed receipt.Recei
 	return func() {
 		e.launch = launch
 		e.lastLook = time.Time{}
+		if p.answer != nil {
+			l.answered(e, *p.answer)
+		}
 		l.changed(e, claimed)
 		if err != nil {
 			l.failed(e, err)

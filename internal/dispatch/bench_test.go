@@ -185,6 +185,7 @@ func (b *bench) at(d time.Duration) {
 	if left < 0 {
 		b.t.Fatalf("it is past %s", d)
 	}
+	b.x.changed()
 	timer := time.NewTimer(left)
 	<-timer.C
 	synctest.Wait()
@@ -323,6 +324,12 @@ func (x *fakeExchange) Ask(ctx context.Context, q exchange.Question, _ string) (
 		return x.ticket(q)
 	}
 	return silent(ctx)
+}
+
+// changed lets whoever asks from now on see what the test has set.
+func (x *fakeExchange) changed() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 }
 
 // ticket is a healthy answer to a prepare.

@@ -31,6 +31,11 @@ type Store interface {
 	Claim(ctx context.Context, request string, believedSeq int, c receipt.Claim) (receipt.Receipt, error)
 	Apply(ctx context.Context, request string, believedSeq int, e receipt.Event) (receipt.Receipt, error)
 	Witness(ctx context.Context, w receipt.Witness) error
+	// Lines gives what is known of a target's ledgers, Told keeps what an answer
+	// has told, Forgotten says that a ledger was put back after a request was bound.
+	Lines(ctx context.Context, target string) (receipt.Lines, error)
+	Told(ctx context.Context, told receipt.Told) error
+	Forgotten(ctx context.Context, request, ledger string) (bool, error)
 }
 
 // Exchange is how a lane asks and starts. Package exchange is the real one.
@@ -71,8 +76,10 @@ const (
 	evidenceWait  = 20 * time.Second // how long one evidence job may take
 	hintPause     = 5 * time.Second  // least time between two looks that only hints asked for
 	gapSpread     = 2 * time.Second  // looks after a gap are spread over this time
-	asksAtOnce    = 8                // evidence questions under way over all targets
+	asksAtOnce    = 8                // evidence questions that are being put over all targets
+	askPlace      = 2 * time.Second  // how long a question without an answer keeps another one waiting
 	deafRetry     = 500 * time.Millisecond
+	deafPatience  = 30 * time.Second // how long a look waits to be heard
 	shutdownGrace = 20 * time.Second // a claimed start is always published before we stop
 )
 
@@ -160,7 +167,7 @@ func (d *Dispatcher) late(x exchange.Late) {
 			d.cfg.Logger.Warn("a late answer can't be kept", "request", x.Request, "target", x.Target, "error", err)
 			return
 		}
-		d.tell(arrival{r: bound.Execution, statement: &statement{kind: x.Kind, answer: x.Answer, duplicate: x.Duplicate}})
+		d.tell(arrival{r: bound.Execution, statement: &statement{kind: x.Kind, answer: x.Answer, lines: x.Lines, duplicate: x.Duplicate}})
 	})
 }
 
@@ -171,6 +178,17 @@ func (d *Dispatcher) Gap() {
 	defer d.mu.Unlock()
 	for _, l := range d.lanes {
 		l.gap(d.spread(gapSpread))
+	}
+}
+
+// Up tells the lane of a target that its minion says that it has just started: a
+// question that it slept through may be asked again. Anybody can say so, true or
+// not. It never blocks.
+func (d *Dispatcher) Up(target string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l := d.lanes[target]; l != nil {
+		l.hint()
 	}
 }
 

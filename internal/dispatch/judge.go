@@ -17,21 +17,29 @@ func (l *lane) take(ctx context.Context, s *statement) func() {
 	ctx = context.WithoutCancel(ctx)
 	e, a := s.e, s.answer
 	now := l.d.cfg.Now()
-	verdict := l.judge(ctx, s)
+	told := s.lines.Tell(a.Ledger, a.Generation)
+	verdict, err := l.judge(ctx, s, told)
+	if err != nil {
+		return func() { l.failed(e, err) }
+	}
 	if !s.witnessed {
 		w := receipt.Witness{
 			Request: e.r.Request, At: now, Kind: string(s.kind), Result: string(a.Result),
-			Code: a.Code, Ledger: a.Ledger, Conflict: verdict.Conflict,
+			Code: a.Code, Ledger: a.Ledger, Conflict: verdict.Conflict, Told: told,
 		}
 		if a.Counts != nil {
 			w.Counts = &receipt.Counts{Declared: a.Counts.Declared, Passed: a.Counts.Passed, Failed: a.Counts.Failed, NotRun: a.Counts.NotRun}
 		}
-		if s.duplicate {
+		switch {
+		case s.duplicate:
 			w.Code = problem.DuplicateTarget
+		case told.Behind() && a.Result != message.Finished:
+			w.Code = problem.LedgerChanged
 		}
 		if err := l.d.cfg.Store.Witness(ctx, w); err != nil {
 			return func() { l.failed(e, err) }
 		}
+		l.sayPutBack(e.r, told)
 		if verdict.Conflict {
 			l.d.cfg.Logger.Error("evidence_conflict", "request", e.r.Request, "target", l.target,
 				"state", e.r.State, "result", a.Result, "code", w.Code)
@@ -55,28 +63,30 @@ func (l *lane) take(ctx context.Context, s *statement) func() {
 	}
 }
 
-// judge decides what a statement means now.
-func (l *lane) judge(ctx context.Context, s *statement) evidence.Verdict {
+// judge decides what a statement means now. The error is the store's: it has to
+// be judged later.
+func (l *lane) judge(ctx context.Context, s *statement, told receipt.Told) (evidence.Verdict, error) {
 	if s.duplicate {
-		return evidence.Verdict{Conflict: true}
+		return evidence.Verdict{Conflict: true}, nil
 	}
-	if l.neverRan(ctx, s.e.r, s.answer) {
+	r, a, m := s.e.r, s.answer, evidence.Whole
+	if evidence.Negative(a.Result) || a.Result == message.Absent && r.Carried {
+		// What never happened on one of two machines, or on a ledger that was put
+		// back, may have happened on the other one, or before.
+		var err error
+		if m, err = l.memory(ctx, r, a, told); err != nil {
+			return evidence.Verdict{}, err
+		}
+		if s.lines == nil { // a late answer to somebody who didn't look what was known
+			m = evidence.Doubtful
+		}
+	}
+	if m == evidence.Whole && l.neverRan(ctx, r, a) {
 		event := receipt.Refuse(l.d.cfg.Now(), problem.EpochEnded, nil)
-		return evidence.Verdict{Event: &event}
+		return evidence.Verdict{Event: &event}, nil
 	}
-	verdict := evidence.Decide(s.e.r, s.answer, l.d.cfg.Now())
-	if verdict.Event == nil || s.e.r.JID == "" {
-		return verdict
-	}
-	// Two executors answer for this target. The one that says that it didn't
-	// start anything may not be the one that was started.
-	if negative(s.answer.Result) && l.d.duplicated(ctx, l.target) {
-		return evidence.Verdict{Conflict: true}
-	}
-	return verdict
+	return evidence.DecideBy(m, r, a, l.d.cfg.Now()), nil
 }
-
-func negative(r message.Result) bool { return r == message.Fenced || r == message.NeverBegan }
 
 // taken runs in the lane: the store has the statement.
 func (l *lane) taken(s *statement) {

@@ -25,6 +25,8 @@ type lane struct {
 	mu    sync.Mutex
 	inbox []arrival
 	gapIn time.Duration // -1: no gap since the last look
+	hints bool          // a reason to look now
+	onGap func()        // ends the question that is under way; may be nil
 
 	// Owned by run.
 	held       []*entry     // unresolved receipts in order of acceptance
@@ -51,9 +53,10 @@ type statement struct {
 	e         *entry
 	kind      message.Kind
 	answer    message.Answer
-	duplicate bool   // a second executor's answer to the same nonce
-	witnessed bool   // its witness is in the store
-	then      func() // in the lane, once the store has it; may be nil
+	lines     receipt.Lines // known before it was asked for
+	duplicate bool          // a second executor's answer to the same nonce
+	witnessed bool          // its witness is in the store
+	then      func()        // in the lane, once the store has it; may be nil
 }
 
 // entry is one receipt in a lane.
@@ -63,9 +66,13 @@ type entry struct {
 	trying   bool            // its turn is under way: nobody else touches it
 	restored bool            // another process bound it: the ledger is asked before it is refused
 	launch   Launch          // the start that this process published, nil after a restart
+	lines    receipt.Lines   // known before that start
 	unwatch  func()          // stops hints for its JID
 	lastLook time.Time       // when evidence was asked last
 	lookAt   time.Time       // asked earlier than the schedule says; zero: no reason to
+	lookFor  time.Time       // when the reason for that arose
+	again    int             // how often a question without an answer is still asked again early
+	lost     int             // prepares whose answer a gap may have taken
 	last     *message.Answer // newest authentic answer to evidence
 	stale    bool            // the store may know more than r: read it again first
 	retryAt  time.Time       // not before, after the store couldn't be used
@@ -85,6 +92,9 @@ func (l *lane) add(a arrival) {
 func (l *lane) gap(in time.Duration) {
 	l.mu.Lock()
 	l.gapIn = in
+	if l.onGap != nil {
+		l.onGap()
+	}
 	l.mu.Unlock()
 	l.nudge()
 }
@@ -145,8 +155,8 @@ func (e *entry) close() {
 // takeIn moves what arrived into the lane's own state.
 func (l *lane) takeIn() {
 	l.mu.Lock()
-	inbox, gapIn := l.inbox, l.gapIn
-	l.inbox, l.gapIn = nil, -1
+	inbox, gapIn, hints := l.inbox, l.gapIn, l.hints
+	l.inbox, l.gapIn, l.hints = nil, -1, false
 	l.mu.Unlock()
 	for _, a := range inbox {
 		e := l.entryOf(a)
@@ -162,12 +172,14 @@ func (l *lane) takeIn() {
 			e.stale, e.retryAt = slices.Contains(l.held, e), time.Time{}
 		}
 	}
-	if gapIn >= 0 {
-		at := l.d.cfg.Now().Add(gapIn)
-		for _, e := range l.held {
-			if e.r.State.Unresolved() && e.r.State != receipt.Queued {
-				e.lookAt = at
-			}
+	now := l.d.cfg.Now()
+	for _, e := range l.held {
+		switch {
+		case !e.open():
+		case gapIn >= 0:
+			e.lookAfterGap(now, gapIn)
+		case hints:
+			e.lookAt, e.lookFor = now, now
 		}
 	}
 }
@@ -193,6 +205,9 @@ func (l *lane) entryOf(a arrival) *entry {
 		place = len(l.held)
 	}
 	l.held = slices.Insert(l.held, place, e)
+	if a.restored && e.open() { // masterd heard nothing while it was down
+		e.lookAfterGap(l.d.cfg.Now(), l.d.spread(gapSpread))
+	}
 	return e
 }
 
@@ -206,9 +221,7 @@ func (l *lane) watch(e *entry) {
 // hint is called from the bus: it only leaves a note.
 func (l *lane) hint() {
 	l.mu.Lock()
-	if l.gapIn < 0 {
-		l.gapIn = 0
-	}
+	l.hints = true
 	l.mu.Unlock()
 	l.nudge()
 }
@@ -223,14 +236,16 @@ func (l *lane) busy() *entry {
 	return nil
 }
 
-// quarantine gives the receipt that quarantines the target, if any.
+// quarantine gives the receipt that quarantines the target, if any: the one that
+// has been uncertain longest.
 func (l *lane) quarantine() *entry {
+	var first *entry
 	for _, e := range l.held {
-		if e.r.State == receipt.Uncertain {
-			return e
+		if e.r.State == receipt.Uncertain && (first == nil || e.r.LostAt.Before(first.r.LostAt)) {
+			first = e
 		}
 	}
-	return nil
+	return first
 }
 
 // step starts what is most urgent now, if there is anything.
@@ -344,15 +359,11 @@ func (e *entry) end(o obstruction, now time.Time) receipt.Event {
 	case e.carried():
 		return evidence.LoseCarried(now)
 	case o.quarantine != nil:
-		return receipt.Refuse(now, problem.TargetQuarantined, blockerOf(o.quarantine.r))
+		return receipt.Refuse(now, problem.TargetQuarantined, o.quarantine.r.Blocker())
 	case o.busy != nil:
-		return receipt.Refuse(now, problem.TargetBusy, blockerOf(o.busy.r))
+		return receipt.Refuse(now, problem.TargetBusy, o.busy.r.Blocker())
 	}
 	return receipt.Refuse(now, problem.StartWindowPassed, nil)
-}
-
-func blockerOf(r receipt.Receipt) *receipt.Blocker {
-	return &receipt.Blocker{Request: r.Request, Profile: r.Body.Profile, Since: r.DispatchedAt}
 }
 
 // dueForLook gives a receipt whose evidence is to be asked for now.
@@ -388,7 +399,7 @@ func (l *lane) lookTime(e *entry, now time.Time) (time.Time, bool) {
 	if at.Before(e.retryAt) {
 		at = e.retryAt
 	}
-	return at, true
+	return l.heard(e, at, now), true
 }
 
 // restoredLook: a waiting receipt that this process hasn't bound can't have its
@@ -442,9 +453,7 @@ func (l *lane) wait(ctx context.Context) {
 		change()
 	case <-l.wake:
 	case a := <-answered.answers:
-		answered.e.launch.Close()
-		answered.e.launch = nil
-		l.statements = append(l.statements, &statement{e: answered.e, kind: message.Start, answer: a})
+		l.answered(answered.e, a)
 	case <-timer.C:
 	case <-stop:
 	}
@@ -463,6 +472,13 @@ func (l *lane) ownAnswer() awaited {
 		}
 	}
 	return awaited{}
+}
+
+// answered takes the executor's own answer to a start.
+func (l *lane) answered(e *entry, a message.Answer) {
+	e.launch.Close()
+	e.launch = nil
+	l.statements = append(l.statements, &statement{e: e, kind: message.Start, answer: a, lines: e.lines})
 }
 
 // sleepFor gives the time until something is due by the clock. What waits for a

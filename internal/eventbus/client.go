@@ -33,7 +33,7 @@ type Config struct {
 	Network, Address string
 	// Want says by its tag whether an event is taken; the others are skipped
 	// without being read into memory. It runs in the reader and has to be
-	// quick. nil takes job returns.
+	// quick. nil takes job returns and minions' starts.
 	Want func(tag string) bool
 	// Queue and QueueBytes bound what waits for the consumer. As much again
 	// may be on its way to it.
@@ -85,7 +85,7 @@ func New(cfg Config) *Client {
 		cfg.MaxBody = DefaultMaxBody
 	}
 	if cfg.Want == nil {
-		cfg.Want = IsReturn
+		cfg.Want = isNews
 	}
 	log := cfg.Logger
 	if log == nil {

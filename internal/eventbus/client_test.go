@@ -368,6 +368,36 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
+func TestStartTag(t *testing.T) {
+	for tag, want := range map[string]string{
+		"salt/minion/web-1/start": "web-1", "salt/minion/web.example.org/start": "web.example.org",
+		"salt/minion/web-1/start/x": "", "salt/minion/web-1": "", "salt/minion//start": "", "salt/minion/a/b/start": "",
+		"salt/minion/start": "", "minion_start": "", "salt/job/1/ret/start": "", "": "",
+	} {
+		if got, ok := eventbus.StartTag(tag); got != want || ok != (want != "") {
+			t.Errorf("%s: %q %t", tag, got, ok)
+		}
+	}
+}
+
+// A client that isn't told what to want takes returns and minions' starts.
+func TestWantsReturnsAndStarts(t *testing.T) {
+	s := bustest.New(t)
+	c, ctx, _ := run(t, config(s))
+	wantGap(ctx, t, c, eventbus.ReasonFirstJoin)
+	s.WaitJoins(ctx, 1)
+	f := bustest.Framings()[0]
+	for _, tag := range []string{"salt/auth", "salt/minion/web-1/start", "salt/minion/web-1/x", "salt/job/1/new"} {
+		s.Send(bustest.Event(f, tag, map[string]any{"id": "web-1"}))
+	}
+	s.Send(ret(f, 1))
+	wantEvent(ctx, t, c, "salt/minion/web-1/start")
+	wantEvent(ctx, t, c, tag(1))
+	if st := c.Stats(); st.Skipped != 3 || st.Events != 2 {
+		t.Errorf("%+v", st)
+	}
+}
+
 func TestDecodeReturnRefuses(t *testing.T) {
 	body := func(tag string, data any) eventbus.Event {
 		raw := bustest.Body("", data)[2:]

@@ -63,6 +63,26 @@ func IsReturn(tag string) bool {
 	return ok
 }
 
+// StartTag takes `salt/minion/<minion>/start` apart, which a minion fires when it
+// has started. As for all on the bus, any minion can fire another's.
+func StartTag(tag string) (minion string, ok bool) {
+	rest, ok := strings.CutPrefix(tag, "salt/minion/")
+	if !ok {
+		return "", false
+	}
+	minion, ok = strings.CutSuffix(rest, "/start")
+	if !ok || minion == "" || strings.Contains(minion, "/") {
+		return "", false
+	}
+	return minion, true
+}
+
+// isNews is the Want of a Client that wasn't given one.
+func isNews(tag string) bool {
+	_, started := StartTag(tag)
+	return started || IsReturn(tag)
+}
+
 // DecodeReturn reads a job's return. It refuses an event whose tag isn't a
 // return's, whose data isn't one msgpack map, that says one field twice, or
 // whose data contradicts its tag. Its error is a *DecodeError.

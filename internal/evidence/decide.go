@@ -19,9 +19,37 @@ type Verdict struct {
 	Conflict bool
 }
 
+// Memory says what the ledger that an answer comes from is known to be.
+type Memory int
+
+// The memories.
+const (
+	// Whole: the one ledger of the target that was adopted, as far as is known.
+	Whole Memory = iota + 1
+	// Doubtful: it told less than it had told before (it was put back from a copy,
+	// or is one of two copies), or two executors answer for the target. It may
+	// lack what the target's ledger knew. So that something isn't there, or never
+	// began, is no proof: it may have been forgotten, or be known to the other one.
+	//
+	// What it does remember is proof as before. A copy knows nothing that hadn't
+	// happened by the time it was taken, and what it learned since happened to it:
+	// going back takes facts away and makes none. An outcome is written by the
+	// executor that ran the request, after it ran, and its answer is under the
+	// MAC; that it ran on a machine which was put back, or on a clone, doesn't
+	// make it untrue. Running is seen there and then; interrupted claims no more
+	// than that nobody knows.
+	Doubtful
+)
+
 // Decide is pure. The answer is authentic: its MAC, request, target and nonce
-// were checked. It may still contradict the receipt, and then proves nothing.
+// were checked, and its ledger's memory is whole. It may still contradict the
+// receipt, and then proves nothing.
 func Decide(r receipt.Receipt, a message.Answer, now time.Time) Verdict {
+	return DecideBy(Whole, r, a, now)
+}
+
+// DecideBy is Decide for a ledger of any memory.
+func DecideBy(m Memory, r receipt.Receipt, a message.Answer, now time.Time) Verdict {
 	if !isAbout(a) {
 		return Verdict{}
 	}
@@ -37,6 +65,9 @@ func Decide(r receipt.Receipt, a message.Answer, now time.Time) Verdict {
 	if r.State.Terminal() {
 		return Verdict{Conflict: contradicts(r, a)}
 	}
+	if m != Whole && Negative(a.Result) {
+		return Verdict{Conflict: true}
+	}
 	if began(r) && (a.Result == message.Fenced || a.Result == message.NeverBegan && r.Code == problem.Interrupted) {
 		return Verdict{Conflict: true}
 	}
@@ -45,6 +76,10 @@ func Decide(r receipt.Receipt, a message.Answer, now time.Time) Verdict {
 	}
 	return resolve(r, a, now)
 }
+
+// Negative says that a result proves, if it proves anything, that something has
+// never happened and never will.
+func Negative(r message.Result) bool { return r == message.Fenced || r == message.NeverBegan }
 
 // isAbout says that an answer states something about a record of the request.
 func isAbout(a message.Answer) bool {

@@ -124,6 +124,32 @@ func checkProof(t *rapid.T, r receipt.Receipt, a message.Answer, next receipt.Re
 	}
 }
 
+// Issue 5, snapshot and clone: a ledger that may have forgotten proves what it
+// remembers, as any other, and never that something hasn't happened.
+func TestDoubtfulMemory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := receipttest.Receipts().Draw(t, "receipt")
+		a := answers(t, r)
+		whole := evidence.DecideBy(evidence.Whole, r, a, receipttest.Epoch)
+		if plain := evidence.Decide(r, a, receipttest.Epoch); !reflect.DeepEqual(plain, whole) {
+			t.Fatalf("%+v, and for a whole ledger %+v", plain, whole)
+		}
+		v := evidence.DecideBy(evidence.Doubtful, r, a, receipttest.Epoch)
+		if a.Result != message.Fenced && a.Result != message.NeverBegan {
+			if !reflect.DeepEqual(v, whole) {
+				t.Fatalf("%s: %+v, of a whole ledger %+v", a.Result, v, whole)
+			}
+			return
+		}
+		if v.Event != nil && v.Event.To == receipt.Failed {
+			t.Fatalf("%s failed by %s of a ledger that may have forgotten", r.State, a.Result)
+		}
+		if whole.Event != nil && whole.Event.To == receipt.Failed && !v.Conflict {
+			t.Fatalf("%s isn't raised", a.Result)
+		}
+	})
+}
+
 // An answer that changed a receipt and comes again changes nothing, and is no
 // conflict.
 func TestDecideTwiceIsOnce(t *testing.T) {

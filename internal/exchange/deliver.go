@@ -5,6 +5,7 @@ import (
 
 	"github.com/oduflow/oduflow-salt/internal/message"
 	"github.com/oduflow/oduflow-salt/internal/problem"
+	"github.com/oduflow/oduflow-salt/internal/receipt"
 )
 
 // Late is a valid answer that nobody waited for any more, or a second one that
@@ -14,6 +15,7 @@ type Late struct {
 	Request string
 	Target  string
 	Answer  message.Answer
+	Lines   receipt.Lines // of its Question
 	// Duplicate: an earlier answer to the same nonce had another ticket or
 	// ledger, so two executors answer for this target.
 	Duplicate bool
@@ -137,9 +139,11 @@ func (x *Exchange) match(minion, text string) (handled bool, late *Late) {
 }
 
 // same says that a second answer says nothing new. Repeats are common, and
-// whoever records the bus can make as many as he likes.
+// whoever records the bus can make as many as he likes. Another generation is
+// news: it may be another copy of the ledger that says the same.
 func same(a, b message.Answer) bool {
-	return a.Result == b.Result && a.Code == b.Code && a.Ticket == b.Ticket && a.Ledger == b.Ledger && a.Digest == b.Digest
+	return a.Result == b.Result && a.Code == b.Code && a.Ticket == b.Ticket && a.Ledger == b.Ledger && a.Digest == b.Digest &&
+		a.Generation == b.Generation
 }
 
 // differ: both say something, and not the same. One message that a minion runs
@@ -152,6 +156,7 @@ func (x *Exchange) late(w *waiter, a message.Answer, duplicate bool) *Late {
 	}
 	w.said++
 	return &Late{
-		Kind: w.question.Kind, Request: w.question.Request, Target: w.question.Target, Answer: a, Duplicate: duplicate,
+		Kind: w.question.Kind, Request: w.question.Request, Target: w.question.Target, Answer: a, Lines: w.lines,
+		Duplicate: duplicate,
 	}
 }

@@ -1,6 +1,6 @@
 // Package exchange asks a target's executor a question through Salt and finds
 // the answer among everything that the event bus carries. It knows nonces,
-// keys and MACs, and no receipts. Only an answer whose MAC, kind, request,
+// keys and MACs, and judges nothing. Only an answer whose MAC, kind, request,
 // target and nonce are right reaches whoever asked; the rest is counted.
 package exchange
 
@@ -18,6 +18,7 @@ import (
 
 	"github.com/oduflow/oduflow-salt/internal/message"
 	"github.com/oduflow/oduflow-salt/internal/problem"
+	"github.com/oduflow/oduflow-salt/internal/receipt"
 )
 
 // Sending is what came of one publish.
@@ -51,6 +52,9 @@ type Question struct {
 	Ticket   string
 	Digest   string
 	Body     message.Body
+	// Lines is what was known of the target's ledgers before this was asked. It
+	// doesn't travel: it comes back with a late answer, to judge it by.
+	Lines receipt.Lines
 }
 
 // Silence says why nobody answered, as far as unauthenticated returns tell. It
@@ -114,6 +118,7 @@ type Stats struct {
 
 type waiter struct {
 	question message.Message
+	lines    receipt.Lines // of the Question
 	key      []byte
 	answers  chan message.Answer // capacity 1: the first valid one
 	first    *message.Answer
@@ -297,7 +302,7 @@ func (x *Exchange) open(q Question, pem string) (*waiter, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	w := &waiter{question: m, key: key, answers: make(chan message.Answer, 1)}
+	w := &waiter{question: m, lines: q.Lines, key: key, answers: make(chan message.Answer, 1)}
 	x.mu.Lock()
 	x.waiting[nonce] = w
 	x.mu.Unlock()

@@ -349,6 +349,57 @@ func TestLateAnswer(t *testing.T) {
 	})
 }
 
+// A late answer is judged by what was known of the ledger when its question was
+// asked, whatever was asked and told since.
+func TestLateAnswerComesWithWhatWasKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &master{}
+		x := newExchange(m)
+		got := lates(x)
+		asked := func(generation uint64) {
+			q := question(message.Evidence)
+			q.Lines = receipt.Lines{"ledger": {Adoption: 1, Generation: generation}}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_ = x.Ask(ctx, q, publicPEM)
+		}
+		asked(5)
+		asked(9)
+		for _, s := range []int{1, 0} {
+			x.Deliver("jid", web, answerTo(t, m.sent[s], func(a *message.Answer) { a.Generation = 7 }))
+		}
+		if len(*got) != 2 {
+			t.Fatalf("%+v", *got)
+		}
+		for i, behind := range []bool{true, false} {
+			l := (*got)[i]
+			if told := l.Lines.Tell(l.Answer.Ledger, l.Answer.Generation); told.Behind() != behind || told.Adoption != 1 {
+				t.Errorf("%+v: %+v", l, told)
+			}
+		}
+	})
+}
+
+// Two copies of a ledger may give one and the same answer to a question. That
+// their generations differ is news.
+func TestSecondAnswerOfAnotherGeneration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &master{}
+		x := newExchange(m)
+		got := lates(x)
+		says := func(generation uint64) string {
+			return answerTo(t, m.sent[0], func(a *message.Answer) { a.Result, a.Ticket, a.Generation = message.Finished, "", generation })
+		}
+		m.on = func(s sent) { x.Deliver(s.jid, web, says(9)) }
+		_ = ask(t, x, message.Evidence)
+		x.Deliver("jid", web, says(9))
+		x.Deliver("jid", web, says(4))
+		if len(*got) != 1 || (*got)[0].Answer.Generation != 4 || (*got)[0].Duplicate {
+			t.Errorf("%+v", *got)
+		}
+	})
+}
+
 // An answer that came and that nobody took any more isn't lost.
 func TestUntakenAnswerIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

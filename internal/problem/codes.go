@@ -38,6 +38,7 @@ const (
 	OutcomeProved Code = "outcome_proved" // the ledger proves another outcome, which was adopted
 	NotConfirmed  Code = "not_confirmed"  // the target's name was not given as confirmation
 	NotReplaced   Code = "not_replaced"   // server_gone, and no other instance is adopted
+	InstanceTaken Code = "instance_taken" // adopt, and the instance is recorded for another target
 )
 
 // Codes of a receipt database that masterd doesn't open, or doesn't create.

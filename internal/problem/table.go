@@ -71,6 +71,7 @@ var table = []Row{
 	{OutcomeProved, KindAnswer, 409, ExitConflict, false},
 	{NotConfirmed, KindAnswer, 400, ExitUsage, false},
 	{NotReplaced, KindAnswer, 409, ExitConflict, false},
+	{InstanceTaken, KindAnswer, 409, ExitConflict, false},
 
 	{DatabaseMissing, KindAnswer, 503, ExitNotFound, false},
 	{DatabaseExists, KindAnswer, 409, ExitConflict, false},

@@ -30,6 +30,9 @@ type Facts struct {
 	Confirmed  *Receipt // the latest succeeded, failed or refused receipt of the same key
 	Previous   *Receipt // the execution that Body.Previous stands for, nil if there is none
 	Quarantine *Blocker // an uncertain receipt of the target that isn't superseded
+	// Forgotten says that Confirmed's ledger was put back since: what it did may
+	// have been undone with that.
+	Forgotten bool
 }
 
 // Action is what is done with a new request.
@@ -96,11 +99,11 @@ func Decide(b Binding, f Facts, now time.Time) (Decision, error) {
 
 // reusable says that an identical digest has already succeeded (A10). A
 // settlement is an operator's word and is never reused; nor is a result of a
-// ledger that was since replaced.
+// ledger that was since replaced or put back.
 func reusable(b Binding, f Facts) bool {
 	c := f.Confirmed
 	return !b.Body.Again && b.Body.Profile == Custom && c != nil && c.State == Succeeded &&
-		!c.Settled && c.Ledger == f.Target.Ledger
+		!c.Settled && c.Ledger == f.Target.Ledger && !f.Forgotten
 }
 
 // checkPrevious holds A12: after a failure a new attempt names it, so that two

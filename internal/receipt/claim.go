@@ -13,6 +13,7 @@ type ClaimFacts struct {
 	LastJID    string   // the newest JID ever claimed, "" if there is none
 	Busy       *Blocker // another receipt of the target that is dispatching or dispatched
 	Quarantine *Blocker // an uncertain receipt of the target
+	PutBack    bool     // the target's ledger was put back since it was adopted
 }
 
 // DecideClaim gives the event for a queued receipt whose prepare was answered
@@ -25,6 +26,8 @@ func DecideClaim(r Receipt, c Claim, f ClaimFacts, now time.Time) Event {
 		return Refuse(now, problem.TargetQuarantined, f.Quarantine)
 	case f.Busy != nil:
 		return Refuse(now, problem.TargetBusy, f.Busy)
+	case f.PutBack || c.Told.Behind():
+		return Refuse(now, problem.LedgerChanged, nil)
 	case now.After(r.AcceptedAt.Add(CustomWindow)):
 		return Refuse(now, problem.StartWindowPassed, nil)
 	}

@@ -154,6 +154,7 @@ type Claim struct {
 	Fingerprint string
 	Ledger      string
 	TicketAt    time.Time
+	Told        Told // by the prepare's answer; kept with the claim, for the target's ledger
 }
 
 // IllegalError says that an event doesn't fit the state it met. Whoever gets
@@ -206,6 +207,10 @@ func Apply(r Receipt, e Event) (Receipt, error) {
 	next.State = e.To
 	next.Seq++
 	next.Code = e.Code
+	next.LostAt = time.Time{}
+	if e.To == Uncertain {
+		next.LostAt = e.At
+	}
 	next.Preflight = Preflight{Passed: 1, Total: 1}
 	switch e.Name {
 	case EventRefuse:

@@ -53,7 +53,20 @@ type Preflight struct {
 type Blocker struct {
 	Request string
 	Profile Profile
-	Since   time.Time
+	// Since is when it began to keep others away: a busy one with its dispatch
+	// time, an uncertain one when it became uncertain. Zero: only a ledger knows
+	// the request, and doesn't say.
+	Since time.Time
+}
+
+// Blocker names r as what keeps others from its target. It is for a receipt that
+// is busy or uncertain.
+func (r Receipt) Blocker() *Blocker {
+	b := &Blocker{Request: r.Request, Profile: r.Body.Profile, Since: r.DispatchedAt}
+	if r.State == Uncertain {
+		b.Since = r.LostAt
+	}
+	return b
 }
 
 // Binding is what a request is frozen to. Body holds the fields that make two
@@ -108,6 +121,7 @@ type Receipt struct {
 	TicketAt     time.Time
 	DispatchedAt time.Time
 	FinishedAt   time.Time
+	LostAt       time.Time // when it became uncertain; zero where it isn't
 	Counts       Counts
 	Preflight    Preflight
 	BlockedBy    *Blocker
@@ -144,6 +158,12 @@ type Target struct {
 	// the log of evidence holds a witness of the target with the code
 	// duplicate_target. Only another adoption ends it.
 	Duplicate bool
+	// Generation is the highest that its ledger has told since this adoption. As
+	// an adoption is recorded it is what the ledger told then, 0 for none.
+	Generation uint64
+	// PutBack says that since this adoption its ledger told less than was known
+	// before it was asked. Only another adoption ends it.
+	PutBack bool
 }
 
 // Bound is what a request stands for: its own receipt, or the execution that
@@ -166,4 +186,6 @@ type Witness struct {
 	Counts   *Counts
 	Ledger   string
 	Conflict bool // it contradicts what the receipt said already
+	// Told is kept with it, for the target's ledger; it isn't read back.
+	Told Told
 }

@@ -22,8 +22,12 @@ func Next(r receipt.Receipt, last message.Result, settlement *receipt.Settlement
 	case r.State == receipt.Uncertain && last == "":
 		return fmt.Sprintf("masterd evidence %s asks %s what its ledger says", r.Request, r.Body.Target)
 	case r.State == receipt.Uncertain:
-		return fmt.Sprintf("find out on %s what the request did, then record it: masterd reconcile %s --outcome succeeded|failed --reason TEXT --observed TEXT",
-			r.Body.Target, r.Request)
+		what := fmt.Sprintf(" (masterd receipts show %s --source says what it was to do)", r.Request)
+		if r.FromLedger {
+			what = "" // its source came to another database
+		}
+		return fmt.Sprintf("find out on %s what the request did%s, then record it: "+
+			"masterd reconcile %s --outcome succeeded|failed --reason TEXT --observed TEXT", r.Body.Target, what, r.Request)
 	case r.BlockedBy != nil:
 		return "masterd receipts show " + r.BlockedBy.Request + " says what stood in the way"
 	case settlement != nil && settlement.Owed():

@@ -95,10 +95,7 @@ func checkCopy(ctx context.Context, conn *sql.Conn) error {
 	if err := checkSound(ctx, conn); err != nil {
 		return err
 	}
-	if err := checkVersion(ctx, conn); err != nil {
-		return err
-	}
-	if err := checkSchema(ctx, conn); err != nil {
+	if _, err := checkVersion(ctx, conn); err != nil { // an older one stays one: it is brought up where it is opened
 		return err
 	}
 	return checkpoint(ctx, conn)

@@ -116,6 +116,11 @@ func (t *tx) facts(body receipt.Body) (f receipt.Facts, err error) {
 	if f.Confirmed, err = t.loadReceipt(t.ctx, t.confirmed, key...); err != nil {
 		return f, err
 	}
+	if c := f.Confirmed; c != nil {
+		if err = t.forgotten.QueryRowContext(t.ctx, c.Request, c.Ledger).Scan(&f.Forgotten); err != nil {
+			return f, err
+		}
+	}
 	if body.Previous != "" {
 		previous, err := t.loadBound(t.ctx, body.Previous)
 		if err != nil {

@@ -18,10 +18,11 @@ import (
 type mode int
 
 const (
-	creating mode = iota + 1 // a fresh file
-	writing                  // an existing file
-	reading                  // an existing file, never changed by this connection
-	copying                  // an existing file, to be copied by VACUUM INTO
+	creating  mode = iota + 1 // a fresh file
+	writing                   // an existing file
+	reading                   // an existing file, never changed by this connection
+	copying                   // an existing file, to be copied by VACUUM INTO
+	sketching                 // no file: an empty database in memory, to compare with
 )
 
 // walLimit bounds what a checkpoint leaves of the WAL file.
@@ -51,6 +52,8 @@ func dataSource(path string, m mode) string {
 		q.Set("_query_only", "1")
 	case copying:
 		q.Set("mode", "rw") // a WAL that a killed masterd left is read too
+	case sketching:
+		q.Set("mode", "memory")
 	}
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
@@ -91,8 +94,8 @@ var promised = []struct{ pragma, want string }{
 }
 
 func (c *connector) readBack(ctx context.Context, conn *sqlite3.SQLiteConn) error {
-	if c.mode == copying {
-		return nil // it promises nothing: the copy is checked instead
+	if c.mode == copying || c.mode == sketching {
+		return nil // it promises nothing: the copy is checked instead, and the sketch is thrown away
 	}
 	for _, p := range promised {
 		got, err := pragma(ctx, conn, p.pragma)

@@ -2,15 +2,24 @@ package store
 
 import "context"
 
-// Schema is the schema's statements, for tests that compare them.
-func Schema() []string { return schema() }
-
-// SchemaVersion, ApplicationID and MaxBatch are for tests that craft files.
+// ApplicationID and MaxBatch are for tests that craft files.
 const (
-	SchemaVersion = schemaVersion
 	ApplicationID = applicationID
 	MaxBatch      = maxBatch
 )
+
+// SchemaVersion is too.
+var SchemaVersion = schemaVersion()
+
+// Steps are the released texts of the schema's versions.
+func Steps() []string { return steps }
+
+// Guards gives the text of every table, index and trigger that this program
+// makes for a version.
+func Guards(ctx context.Context, version int) ([]string, error) {
+	g, err := guardsOf(ctx, version)
+	return g.schema, err
+}
 
 // ConnectionSettings reads a setting back on the writer's connection and on as
 // many readers as there can be.

@@ -72,8 +72,9 @@ func TestConnectionWithoutWALIsRefused(t *testing.T) {
 	}
 }
 
-// A migration is done whole, with its version, or not at all.
-func TestMigrationIsAllOrNothing(t *testing.T) {
+// A step is done whole, with its version, or not at all; several are one
+// transaction.
+func TestStepsAreAllOrNothing(t *testing.T) {
 	ctx := t.Context()
 	cfg := Config{
 		Path: filepath.Join(t.TempDir(), "receipts.db"), Random: bytes.NewReader(make([]byte, 16)),
@@ -82,22 +83,35 @@ func TestMigrationIsAllOrNothing(t *testing.T) {
 	if err := Create(ctx, cfg); err != nil {
 		t.Fatal(err)
 	}
-	p := pool(cfg.Path, creating, 1)
-	_, err := p.ExecContext(ctx, "PRAGMA user_version = 0; DROP INDEX receipts_target")
-	if err := errors.Join(err, p.Close()); err != nil {
-		t.Fatal(err)
-	}
-	old := migrations
-	defer func() { migrations = old }()
-	index := "CREATE INDEX receipts_target ON receipts (target, accepted)"
-	migrations = []migration{{from: 0, sql: []string{index, "CREATE nonsense"}}}
-	for range 2 { // the second finds what the first left: nothing
-		if db, err := Open(ctx, cfg); err == nil {
-			_ = db.Close()
-			t.Fatal("a broken migration was taken")
+	released := steps
+	defer func() { steps = released }()
+	is := func(want int) {
+		t.Helper()
+		p := pool(cfg.Path, reading, 1)
+		var version, tables int
+		err := p.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version)
+		err = errors.Join(err, p.QueryRowContext(ctx,
+			"SELECT count(*) FROM sqlite_schema WHERE name IN ('one', 'two')").Scan(&tables), p.Close())
+		if err != nil || version != want || tables != want-len(released) {
+			t.Errorf("version %d with %d new tables (%v), want version %d", version, tables, err, want)
 		}
 	}
-	migrations = []migration{{from: 0, sql: []string{index}}}
+	one, two := "CREATE TABLE one (x INTEGER);", "CREATE TABLE two (x INTEGER); ALTER TABLE one ADD COLUMN y INTEGER;"
+	orphans := "PRAGMA defer_foreign_keys = 1; CREATE TABLE two (x INTEGER REFERENCES epochs (n)); INSERT INTO two VALUES (99);"
+	for _, second := range []string{"CREATE TABLE two (x INTEGER); CREATE nonsense", orphans} {
+		steps = append(released[:len(released):len(released)], one, second)
+		for range 2 { // the second finds what the first left: nothing
+			db, err := Open(ctx, cfg)
+			if err == nil {
+				_ = db.Close()
+			}
+			if problem.CodeOf(err) != problem.NotWritable || problem.Outer(err).Hint == "" {
+				t.Fatalf("a broken step was taken: %v", err)
+			}
+			is(len(released))
+		}
+	}
+	steps = append(released[:len(released):len(released)], one, two)
 	for range 2 {
 		db, err := Open(ctx, cfg)
 		if err != nil {
@@ -106,5 +120,6 @@ func TestMigrationIsAllOrNothing(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
+		is(len(released) + 2)
 	}
 }

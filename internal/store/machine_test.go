@@ -155,6 +155,12 @@ func TestDatabaseRefusesBackDoors(t *testing.T) {
 		"a request without a source":     strings.Replace(requestRow("INSERT", receipttest.Request(55), receipttest.Request(8)), "digest, 1,", "'"+strings.Repeat("0", 64)+"', 1,", 1),
 		"a record of a ledger, as an alias": strings.Replace(strings.Replace(requestRow("INSERT", receipttest.Request(55), receipttest.Request(8)),
 			"accepted_at)", "accepted_at, from_ledger)", 1), "3, 1 FROM", "0, 1, 1 FROM", 1),
+		"a start on a ledger that was put back": "INSERT INTO put_backs SELECT max(n), 1, 9, 1, 0 FROM adoptions WHERE target = 'waiting';" +
+			transition("INSERT", receipttest.Request(6), freeJID),
+		"a generation that shrinks":                  "UPDATE generations SET generation = generation - 1",
+		"a generation of no adoption":                "UPDATE generations SET adoption = 1000",
+		"a put-back that was none":                   "INSERT INTO put_backs SELECT max(n), 1, 9, 9, 0 FROM adoptions",
+		"a put-back that is taken back":              "DELETE FROM put_backs",
 		"a start of what waited in an earlier epoch": "INSERT INTO epochs VALUES (2, '" + strings.Repeat("a", 32) + "', 1, 'restore', 1000);" + transition("INSERT", receipttest.Request(6), freeJID),
 	}
 	for name, settings := range strangers {

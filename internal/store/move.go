@@ -40,7 +40,7 @@ func (db *DB) Claim(ctx context.Context, request string, believed int, c receipt
 		if err != nil {
 			return receipt.Event{}, storage(err)
 		}
-		return receipt.DecideClaim(r, c, facts, t.now), nil
+		return receipt.DecideClaim(r, c, facts, t.now), t.keep(c.Told)
 	})
 }
 
@@ -78,7 +78,10 @@ func (t *tx) claimFacts(r receipt.Receipt) (f receipt.ClaimFacts, err error) {
 	if f.Busy, err = t.loadBlocker(t.ctx, t.busy, r.Body.Target, r.Request); err != nil {
 		return f, err
 	}
-	f.Quarantine, err = t.loadBlocker(t.ctx, t.quarantine, r.Body.Target, r.Request)
+	if f.Quarantine, err = t.loadBlocker(t.ctx, t.quarantine, r.Body.Target, r.Request); err != nil {
+		return f, err
+	}
+	err = t.putBack.QueryRowContext(t.ctx, r.Body.Target).Scan(&f.PutBack)
 	return f, err
 }
 

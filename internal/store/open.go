@@ -12,14 +12,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
 	"github.com/oduflow/oduflow-salt/internal/problem"
-	"github.com/oduflow/oduflow-salt/internal/receipt"
 )
 
 // Phase says on which side of a step a fault is put.
@@ -148,18 +146,11 @@ func build(ctx context.Context, cfg Config, path string) (err error) {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	for _, stmt := range schema() {
-		if _, err := tx.ExecContext(ctx, stmt); err != nil {
-			return fmt.Errorf("%w in %s", err, stmt)
-		}
+	if err := raise(ctx, tx, 0, schemaVersion()); err != nil {
+		return err
 	}
-	for _, stmt := range []string{
-		fmt.Sprintf("PRAGMA application_id = %d", applicationID),
-		fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
-	} {
-		if _, err := tx.ExecContext(ctx, stmt); err != nil {
-			return err
-		}
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d", applicationID)); err != nil {
+		return err
 	}
 	if _, err := tx.ExecContext(ctx, "INSERT INTO epochs (epoch, at, cause, bound) VALUES (?, ?, 'init', 0)",
 		epoch, cfg.Now().UnixMicro()); err != nil {
@@ -230,7 +221,7 @@ func (f *files) close() error {
 
 // openFiles opens an existing database with all checks, and brings it up to
 // this program's schema.
-func openFiles(ctx context.Context, path string) (f *files, err error) {
+func openFiles(ctx context.Context, path string, log hclog.Logger) (f *files, err error) {
 	if err := checkHeader(path); err != nil {
 		return nil, err
 	}
@@ -252,10 +243,11 @@ func openFiles(ctx context.Context, path string) (f *files, err error) {
 	if err := checkSound(ctx, f.conn); err != nil {
 		return f, err
 	}
-	if err := checkVersion(ctx, f.conn); err != nil {
+	version, err := checkVersion(ctx, f.conn)
+	if err != nil {
 		return f, err
 	}
-	if err := checkSchema(ctx, f.conn); err != nil {
+	if err := bringUp(ctx, f.conn, version, path, log); err != nil {
 		return f, err
 	}
 	if f.write, err = prepareWrites(ctx, f.conn); err != nil {
@@ -355,99 +347,4 @@ func checkSound(ctx context.Context, conn *sql.Conn) error {
 			WithHint("keep the file, it still says what was started; put the newest backup in its place with masterd restore")
 	}
 	return nil
-}
-
-func checkVersion(ctx context.Context, conn *sql.Conn) error {
-	var version int
-	if err := conn.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
-		return err
-	}
-	if version > schemaVersion {
-		return problem.New(problem.DatabaseNewer, "the receipt database has schema version %d, this masterd knows %d", version, schemaVersion).
-			WithHint("it was used by a newer masterd: install that one again; an older one can't read it safely")
-	}
-	for version < schemaVersion {
-		i := slices.IndexFunc(migrations, func(m migration) bool { return m.from == version })
-		if i < 0 {
-			return problem.New(problem.DatabaseOlder, "the receipt database has schema version %d, which this masterd can't bring up to %d", version, schemaVersion).
-				WithHint("start the masterd version between the two once, or restore a newer backup")
-		}
-		if err := migrate(ctx, conn, migrations[i]); err != nil {
-			return err
-		}
-		version++
-	}
-	return nil
-}
-
-func migrate(ctx context.Context, conn *sql.Conn, m migration) error {
-	tx, err := conn.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	for _, stmt := range append(slices.Clone(m.sql), fmt.Sprintf("PRAGMA user_version = %d", m.from+1)) {
-		if _, err := tx.ExecContext(ctx, stmt); err != nil {
-			return err
-		}
-	}
-	return tx.Commit()
-}
-
-// checkSchema compares what guards the database with what this program would
-// make: a trigger that somebody dropped is found here, and so is a table of
-// transitions other than the domain's.
-func checkSchema(ctx context.Context, conn *sql.Conn) error {
-	changed := func(what string) error {
-		return problem.New(problem.DatabaseDamaged, "the receipt database's own guards were changed: %s", what).
-			WithHint("keep the file for investigation; put the newest backup in its place with masterd restore")
-	}
-	want := map[string]bool{}
-	for _, stmt := range schema() {
-		if bytes.HasPrefix([]byte(stmt), []byte("CREATE")) {
-			want[stmt] = true
-		}
-	}
-	got, err := texts(ctx, conn, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%' ORDER BY name")
-	if err != nil {
-		return err
-	}
-	for _, stmt := range got {
-		if !want[stmt] {
-			return changed("something was added")
-		}
-		delete(want, stmt)
-	}
-	if len(want) > 0 {
-		return changed("something is missing")
-	}
-	var table []string
-	for _, t := range receipt.Transitions() {
-		table = append(table, fmt.Sprintf("%s %s %s", t.Event, t.From, t.To))
-	}
-	slices.Sort(table)
-	rows, err := texts(ctx, conn, "SELECT event || ' ' || from_state || ' ' || to_state FROM allowed_transitions ORDER BY 1")
-	if err != nil {
-		return err
-	}
-	if !slices.Equal(table, rows) {
-		return changed("its table of transitions")
-	}
-	return nil
-}
-
-func texts(ctx context.Context, conn *sql.Conn, query string) (out []string, err error) {
-	rows, err := conn.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var s string
-		if err := rows.Scan(&s); err != nil {
-			return nil, err
-		}
-		out = append(out, s)
-	}
-	return out, rows.Err()
 }

@@ -124,10 +124,23 @@ func (db *DB) Target(ctx context.Context, id string) (out *receipt.Target, err e
 }
 
 // Adopt records an adoption. The newest of a target counts; the others stay.
+// What was known of its ledger's generation counts no more: t.Generation is what
+// the ledger has told now.
 func (db *DB) Adopt(ctx context.Context, t receipt.Target) error {
 	return db.write(ctx, "store.adopt", func(x *tx) error {
-		return x.exec(x.ctx, x.insertAdoption, t.ID, t.Instance, t.Fingerprint, t.Ledger, t.Machine,
+		if err := x.adoptUntold(t); err != nil {
+			return err
+		}
+		result, err := x.insertAdoption.ExecContext(x.ctx, t.ID, t.Instance, t.Fingerprint, t.Ledger, t.Machine,
 			t.AdoptedAt.UnixMicro(), t.AdoptedBy, t.Reason)
+		if err != nil {
+			return err
+		}
+		n, err := result.LastInsertId()
+		if err != nil {
+			return storage(err)
+		}
+		return x.keep(receipt.Told{Adoption: n, Generation: t.Generation})
 	})
 }
 
@@ -139,8 +152,11 @@ func (db *DB) Witness(ctx context.Context, w receipt.Witness) error {
 		if c := w.Counts; c != nil {
 			declared, passed, failed, notRun = c.Declared, c.Passed, c.Failed, c.NotRun
 		}
-		return t.exec(t.ctx, t.insertWitness, w.Request, w.At.UnixMicro(), w.Kind, w.Result, textOrNull(w.Code),
-			declared, passed, failed, notRun, textOrNull(w.Ledger), w.Conflict)
+		if err := t.exec(t.ctx, t.insertWitness, w.Request, w.At.UnixMicro(), w.Kind, w.Result, textOrNull(w.Code),
+			declared, passed, failed, notRun, textOrNull(w.Ledger), w.Conflict); err != nil {
+			return err
+		}
+		return t.keep(w.Told)
 	})
 }
 

@@ -41,7 +41,7 @@ type receiptRow struct {
 	seq                                        int
 	jid, code, detail, ticket, fingerprint     sql.NullString
 	ledger                                     sql.NullString
-	ticketAt, dispatchedAt, finishedAt         sql.NullInt64
+	ticketAt, dispatchedAt, finishedAt, at     sql.NullInt64
 	declared, passed, failed, notRun           sql.NullInt64
 	checksPassed, checks, blockerSince, settle sql.NullInt64
 	blocker, blockerProfile                    sql.NullString
@@ -51,7 +51,7 @@ type receiptRow struct {
 func (r *receiptRow) columns() []any {
 	return append(r.bindingRow.columns(),
 		&r.state, &r.seq, &r.jid,
-		&r.code, &r.detail, &r.ticket, &r.fingerprint, &r.ledger, &r.ticketAt, &r.dispatchedAt, &r.finishedAt,
+		&r.code, &r.detail, &r.ticket, &r.fingerprint, &r.ledger, &r.ticketAt, &r.dispatchedAt, &r.finishedAt, &r.at,
 		&r.declared, &r.passed, &r.failed, &r.notRun, &r.checksPassed, &r.checks,
 		&r.blocker, &r.blockerProfile, &r.blockerSince, &r.settle, &r.fromLedger, &r.carried)
 }
@@ -67,6 +67,9 @@ func (r *receiptRow) receipt() receipt.Receipt {
 	out.JID, out.Ticket = r.jid.String, r.ticket.String
 	out.Fingerprint, out.Ledger = r.fingerprint.String, r.ledger.String
 	out.TicketAt, out.DispatchedAt, out.FinishedAt = timeOf(r.ticketAt), timeOf(r.dispatchedAt), timeOf(r.finishedAt)
+	if r.state == receipt.Uncertain {
+		out.LostAt = timeOf(r.at) // of its newest transition, which made it so
+	}
 	out.Counts = receipt.Counts{
 		Declared: int(r.declared.Int64), Passed: int(r.passed.Int64),
 		Failed: int(r.failed.Int64), NotRun: int(r.notRun.Int64),
@@ -132,7 +135,7 @@ func (r *reads) loadTarget(ctx context.Context, id string) (*receipt.Target, err
 	var t receipt.Target
 	var at sql.NullInt64
 	err := r.target.QueryRowContext(ctx, id).Scan(&t.ID, &t.Instance, &t.Fingerprint, &t.Ledger, &t.Machine,
-		&at, &t.AdoptedBy, &t.Reason, &t.Duplicate)
+		&at, &t.AdoptedBy, &t.Reason, &t.Duplicate, &t.Generation, &t.PutBack)
 	t.AdoptedAt = timeOf(at)
 	return maybe(t, err)
 }

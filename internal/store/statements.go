@@ -36,6 +36,9 @@ type reads struct {
 	conflicts  *sql.Stmt
 	debts      *sql.Stmt
 	epochs     *sql.Stmt
+	lines      *sql.Stmt
+	forgotten  *sql.Stmt
+	putBack    *sql.Stmt
 	pool       *sql.DB // for queries whose text depends on a filter; nil on the writer
 }
 
@@ -55,6 +58,9 @@ type writes struct {
 	insertRecord     *sql.Stmt
 	insertSettlement *sql.Stmt
 	insertDelivery   *sql.Stmt
+	insertGeneration *sql.Stmt
+	raiseGeneration  *sql.Stmt
+	insertPutBack    *sql.Stmt
 	seen             *sql.Stmt
 }
 
@@ -69,7 +75,7 @@ const (
 	bindingColumns = `q.request, q.target, q.instance, q.profile, q.digest, q.revision, q.previous, q.again,
   q.requester, q.accept_until, q.declared, q.accepted_at`
 	receiptColumns = bindingColumns + `, r.state, r.seq, r.jid,
-  t.code, t.detail, t.ticket, t.fingerprint, t.ledger, t.ticket_at, t.dispatched_at, t.finished_at,
+  t.code, t.detail, t.ticket, t.fingerprint, t.ledger, t.ticket_at, t.dispatched_at, t.finished_at, t.at,
   t.declared, t.passed, t.failed, t.not_run, t.checks_passed, t.checks,
   t.blocker, t.blocker_profile, t.blocker_since, t.settled,
   q.from_ledger, q.n <= (SELECT bound FROM epochs ORDER BY n DESC LIMIT 1)`
@@ -120,7 +126,9 @@ func (r *reads) plan() plan {
 			" ORDER BY q.accepted_at, q.n"},
 		{&r.target, `SELECT target, instance, fingerprint, ledger, machine, at, by, reason,
   EXISTS (SELECT 1 FROM receipts r JOIN witnesses w ON w.request = r.request
-    WHERE r.target = a.target AND w.code = 'duplicate_target' AND w.at >= a.at)
+    WHERE r.target = a.target AND w.code = 'duplicate_target' AND w.at >= a.at),
+  coalesce((SELECT generation FROM generations WHERE adoption = a.n), 0),
+  EXISTS (SELECT 1 FROM put_backs WHERE adoption = a.n)
   FROM adoptions a WHERE target = +?1 ORDER BY n DESC LIMIT 1`},
 		{&r.canonical, "SELECT canonical FROM sources WHERE digest = +?1"},
 		{&r.source, "SELECT source FROM sources WHERE digest = +?1"},
@@ -143,6 +151,12 @@ func (r *reads) plan() plan {
 		{&r.debts, `SELECT count(*) FROM settlements s WHERE s.server_gone = 0
   AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.request = s.request)`},
 		{&r.epochs, "SELECT epoch, at, cause FROM epochs ORDER BY n"},
+		{&r.lines, `SELECT a.ledger, max(a.n), coalesce(g.generation, 0) FROM adoptions a
+  LEFT JOIN generations g ON g.adoption = a.n WHERE a.target = +?1 GROUP BY a.ledger`},
+		{&r.forgotten, `SELECT EXISTS (SELECT 1 FROM requests q JOIN adoptions a ON a.target = q.target
+  JOIN put_backs p ON p.adoption = a.n WHERE q.request = +?1 AND a.ledger = +?2 AND q.n <= p.bound)`},
+		{&r.putBack, `SELECT EXISTS (SELECT 1 FROM put_backs WHERE adoption =
+  (SELECT max(n) FROM adoptions WHERE target = +?1))`},
 	}
 }
 
@@ -181,6 +195,12 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writes, error) {
 		{&w.insertSettlement, `INSERT INTO settlements (request, outcome, reason, observed, server_gone, by, at)
   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)`},
 		{&w.insertDelivery, `INSERT INTO deliveries (request, at) VALUES (?1, ?2)`},
+		{&w.insertGeneration, `INSERT INTO generations (adoption, generation) SELECT ?1, ?2
+  WHERE NOT EXISTS (SELECT 1 FROM generations WHERE adoption = +?1)`},
+		{&w.raiseGeneration, `UPDATE generations SET generation = ?2 WHERE adoption = +?1 AND generation < +?2`},
+		{&w.insertPutBack, `INSERT INTO put_backs (adoption, at, known, told, bound)
+  SELECT ?1, ?2, ?3, ?4, coalesce((SELECT max(n) FROM requests), 0)
+  WHERE NOT EXISTS (SELECT 1 FROM put_backs WHERE adoption = +?1)`},
 		{&w.seen, "SELECT coalesce((SELECT max(n) FROM requests), 0), coalesce((SELECT max(n) FROM transitions), 0)"},
 		{&w.insertRevocation, `INSERT INTO revocations (id, at, by) VALUES (?1, ?2, ?3)`},
 	}...)

@@ -59,7 +59,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := openFiles(ctx, cfg.Path)
+	f, err := openFiles(ctx, cfg.Path, cfg.Logger)
 	if err != nil {
 		return nil, errors.Join(err, held.Close())
 	}
@@ -368,7 +368,7 @@ func (db *DB) openAgain(ctx context.Context) error {
 	f := db.files // open for reading since the last try
 	if f == nil {
 		var err error
-		if f, err = openFiles(ctx, db.cfg.Path); err != nil {
+		if f, err = openFiles(ctx, db.cfg.Path, db.cfg.Logger); err != nil {
 			return err
 		}
 		if f.epoch != db.epoch {
@@ -395,7 +395,7 @@ func (db *DB) openAgain(ctx context.Context) error {
 // written and synced anew. Else another program that reads may keep a part of
 // it back.
 func settle(ctx context.Context, f *files, whole bool) error {
-	if _, err := f.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion)); err != nil {
+	if _, err := f.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion())); err != nil {
 		return err
 	}
 	var busy, frames, moved int

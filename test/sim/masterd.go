@@ -267,6 +267,21 @@ func (s *storePort) Witness(ctx context.Context, v receipt.Witness) error {
 	return err
 }
 
+func (s *storePort) Lines(ctx context.Context, target string) (receipt.Lines, error) {
+	return through(ctx, s.p, "lines", false, func() (receipt.Lines, error) { return s.p.w.store.Lines(ctx, target) })
+}
+
+func (s *storePort) Told(ctx context.Context, told receipt.Told) error {
+	_, err := through(ctx, s.p, "told", true, func() (nothing, error) {
+		return nothing{}, s.p.w.store.Told(context.WithoutCancel(ctx), told)
+	})
+	return err
+}
+
+func (s *storePort) Forgotten(ctx context.Context, request, ledger string) (bool, error) {
+	return through(ctx, s.p, "forgotten", false, func() (bool, error) { return s.p.w.store.Forgotten(ctx, request, ledger) })
+}
+
 func (s *storePort) Adopt(ctx context.Context, t receipt.Target) error {
 	_, err := through(ctx, s.p, "adopt", true, func() (nothing, error) {
 		return nothing{}, s.p.w.store.Adopt(context.WithoutCancel(ctx), t)

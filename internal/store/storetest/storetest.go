@@ -87,6 +87,9 @@ type Store interface {
 	Transitions(ctx context.Context, request string) ([]store.Transition, error)
 	List(ctx context.Context, f store.Filter) ([]receipt.Receipt, error)
 	Stats(ctx context.Context) (store.Stats, error)
+	Lines(ctx context.Context, target string) (receipt.Lines, error)
+	Told(ctx context.Context, told receipt.Told) error
+	Forgotten(ctx context.Context, request, ledger string) (bool, error)
 }
 
 // Bind binds a request to a source's text.

@@ -57,9 +57,19 @@ type data struct {
 	canonical   map[string][]byte
 	sources     map[string][]byte
 	targets     map[string]receipt.Target
+	number      map[string]int // of requests, as they were bound
+	adoptions   []adoption     // Target and Lines count them from 1
 	lastJID     string
 	witnesses   []receipt.Witness
 	transitions []Transition
+}
+
+// adoption is a target's ledger since an operator recorded it.
+type adoption struct {
+	target, ledger string
+	generation     uint64 // the highest told
+	putBack        bool   // it told less than was known before it was asked
+	bound          int    // the last request that was bound by then
 }
 
 // Store is safe for concurrent use.
@@ -77,6 +87,7 @@ func New(now func() time.Time) *Store {
 	return &Store{now: now, d: data{
 		requests: map[string]bound{}, receipts: map[string]receipt.Receipt{},
 		canonical: map[string][]byte{}, sources: map[string][]byte{}, targets: map[string]receipt.Target{},
+		number: map[string]int{},
 	}}
 }
 
@@ -101,6 +112,7 @@ func (d data) clone() data {
 	d.requests, d.receipts = maps.Clone(d.requests), maps.Clone(d.receipts)
 	d.canonical, d.sources, d.targets = maps.Clone(d.canonical), maps.Clone(d.sources), maps.Clone(d.targets)
 	d.order, d.witnesses, d.transitions = slices.Clone(d.order), slices.Clone(d.witnesses), slices.Clone(d.transitions)
+	d.number, d.adoptions = maps.Clone(d.number), slices.Clone(d.adoptions)
 	return d
 }
 
@@ -132,8 +144,10 @@ func (s *Store) Bind(ctx context.Context, b receipt.Binding, source, canonical [
 	case receipt.ActionRepeat:
 	case receipt.ActionAlias:
 		s.d.requests[b.Request] = bound{b, d.Execution.Request}
+		s.d.number[b.Request] = len(s.d.number) + 1
 	case receipt.ActionNew, receipt.ActionRefuse:
 		s.d.requests[b.Request] = bound{b, b.Request}
+		s.d.number[b.Request] = len(s.d.number) + 1
 		s.d.receipts[b.Request] = receipt.New(b)
 		s.d.order = append(s.d.order, b.Request)
 		if _, kept := s.d.canonical[b.Body.Digest]; !kept { // the first call's stays
@@ -152,9 +166,7 @@ func (s *Store) facts(b receipt.Binding) (f receipt.Facts) {
 	if known, ok := s.d.requests[b.Request]; ok {
 		f.Known = &receipt.Known{Body: known.binding.Body, Execution: s.d.receipts[known.execution]}
 	}
-	if t, ok := s.d.targets[b.Body.Target]; ok {
-		f.Target = &t
-	}
+	f.Target = s.target(b.Body.Target)
 	for _, request := range s.byAcceptance() {
 		r := s.d.receipts[request]
 		if r.Body.Key() == b.Body.Key() && (r.State == receipt.Queued || r.State.Busy()) {
@@ -163,7 +175,7 @@ func (s *Store) facts(b receipt.Binding) (f receipt.Facts) {
 	}
 	for _, t := range slices.Backward(s.d.transitions) { // the latest is the one that ended last
 		if r := s.d.receipts[t.Request]; r.Body.Key() == b.Body.Key() && r.State.Terminal() {
-			f.Confirmed = &r
+			f.Confirmed, f.Forgotten = &r, s.forgotten(r.Request, r.Ledger)
 			break
 		}
 	}
@@ -186,7 +198,7 @@ func (s *Store) byAcceptance() []string {
 func (s *Store) blocker(target, except string, is func(receipt.State) bool) *receipt.Blocker {
 	for _, request := range s.d.order {
 		if r := s.d.receipts[request]; r.Body.Target == target && request != except && is(r.State) {
-			return &receipt.Blocker{Request: r.Request, Profile: r.Body.Profile, Since: r.DispatchedAt}
+			return r.Blocker()
 		}
 	}
 	return nil
@@ -196,16 +208,13 @@ func (s *Store) quarantine(target, except string) *receipt.Blocker {
 	if s.IgnoreQuarantine {
 		return nil
 	}
-	b := s.blocker(target, except, func(st receipt.State) bool { return st == receipt.Uncertain })
-	if b == nil {
-		return nil
-	}
-	for _, t := range s.d.transitions {
-		if t.Request == b.Request && t.To == receipt.Uncertain {
-			b.Since = t.At
+	for _, t := range s.d.transitions { // the one that has been uncertain longest
+		r := s.d.receipts[t.Request]
+		if t.To == receipt.Uncertain && r.State == receipt.Uncertain && r.Body.Target == target && r.Request != except {
+			return r.Blocker()
 		}
 	}
-	return b
+	return nil
 }
 
 // Lookup gives what a request is bound to.
@@ -240,6 +249,10 @@ func (s *Store) Claim(ctx context.Context, request string, believed int, c recei
 			Busy:       s.blocker(r.Body.Target, request, receipt.State.Busy),
 			Quarantine: s.quarantine(r.Body.Target, request),
 		}
+		if t := s.target(r.Body.Target); t != nil {
+			f.PutBack = t.PutBack
+		}
+		s.keep(c.Told)
 		return receipt.DecideClaim(r, c, f, s.now())
 	})
 }
@@ -333,11 +346,75 @@ func (s *Store) Target(ctx context.Context, id string) (*receipt.Target, error) 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.target(id), nil
+}
+
+func (s *Store) target(id string) *receipt.Target {
 	t, ok := s.d.targets[id]
 	if !ok {
-		return nil, nil
+		return nil
 	}
-	return &t, nil
+	for _, a := range s.d.adoptions {
+		if a.target == id { // the newest counts
+			t.Generation, t.PutBack = a.generation, a.putBack
+		}
+	}
+	return &t
+}
+
+// Lines gives what is known of a target's ledgers.
+func (s *Store) Lines(ctx context.Context, target string) (receipt.Lines, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := receipt.Lines{}
+	for i, a := range s.d.adoptions {
+		if a.target == target {
+			out[a.ledger] = receipt.Line{Adoption: int64(i + 1), Generation: a.generation}
+		}
+	}
+	return out, nil
+}
+
+// Told keeps what an answer has told of its ledger.
+func (s *Store) Told(ctx context.Context, told receipt.Told) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keep(told)
+	return nil
+}
+
+func (s *Store) keep(told receipt.Told) {
+	if !told.News() || int(told.Adoption) > len(s.d.adoptions) {
+		return
+	}
+	a := &s.d.adoptions[told.Adoption-1]
+	a.generation = max(a.generation, told.Generation)
+	if told.PutBack() && !a.putBack {
+		a.putBack, a.bound = true, len(s.d.number)
+	}
+}
+
+// Forgotten says that a ledger was put back after a request had been bound.
+func (s *Store) Forgotten(ctx context.Context, request, ledger string) (bool, error) {
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.forgotten(request, ledger), nil
+}
+
+func (s *Store) forgotten(request, ledger string) bool {
+	n, target := s.d.number[request], s.d.requests[request].binding.Body.Target
+	return n > 0 && slices.ContainsFunc(s.d.adoptions, func(a adoption) bool {
+		return a.target == target && a.ledger == ledger && a.putBack && n <= a.bound
+	})
 }
 
 // Adopt records an adoption. The newest of a target counts.
@@ -347,8 +424,18 @@ func (s *Store) Adopt(ctx context.Context, t receipt.Target) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.AdoptedAt, t.Duplicate = micros(t.AdoptedAt), false
+	t.AdoptedAt, t.Duplicate, t.PutBack = micros(t.AdoptedAt), false, false
+	for i := len(s.d.adoptions) - 1; i >= 0 && t.Generation == 0; i-- {
+		// One that had told generations and tells none now: nobody knows.
+		if a := &s.d.adoptions[i]; a.target == t.ID && a.ledger == t.Ledger {
+			if a.generation > 0 && !a.putBack {
+				a.putBack, a.bound = true, len(s.d.number)
+			}
+			break
+		}
+	}
 	s.d.targets[t.ID] = t
+	s.d.adoptions = append(s.d.adoptions, adoption{target: t.ID, ledger: t.Ledger, generation: t.Generation})
 	return nil
 }
 
@@ -395,7 +482,8 @@ func (s *Store) Witness(ctx context.Context, w receipt.Witness) error {
 	if !isWord(w.Kind) || !isWord(w.Result) || w.Code != "" && !isWord(string(w.Code)) {
 		return problem.New(problem.Internal, "a witness holds names and numbers, never raw text")
 	}
-	w.At = micros(w.At)
+	s.keep(w.Told)
+	w.At, w.Told = micros(w.At), receipt.Told{}
 	s.d.witnesses = append(s.d.witnesses, w)
 	if t, ok := s.d.targets[r.Body.Target]; ok && w.Code == problem.DuplicateTarget {
 		t.Duplicate = true
