@@ -14,7 +14,7 @@ import (
 	"github.com/oduflow/oduflow-salt/internal/problem"
 )
 
-const adoptUsage = `adopt TARGET --instance UUID --reason TEXT [--config FILE] [--json]
+const adoptUsage = `adopt TARGET --instance UUID --reason TEXT [--replaces OLD] [--config FILE] [--json]
 
 Records that TARGET (a minion ID, taken literally) is the server INSTANCE and
 was configured before masterd came. The minion writes its identity file and
@@ -22,8 +22,14 @@ answers; masterd pins its key, its ledger and its machine. Custom states are
 taken for adopted servers only. It may be repeated, and is the only way past
 key_changed and ledger_changed. Only uid 0 may do it.
 
+An instance is one server: a UUID that is recorded for another target is refused
+(instance_taken). A cloned or new server takes a UUID of its own. Where the
+minion was renamed, --replaces names its old ID; that one's key must be deleted
+(salt-key -d OLD), and nothing may be open under it.
+
 Examples:
   masterd adopt web-1 --instance 6f1c1b5e-8d0c-4b57-9c0e-2f7a3a5d9b10 --reason "configured by hand in May"
+  masterd adopt shop-1 --replaces web-1 --instance 6f1c1b5e-8d0c-4b57-9c0e-2f7a3a5d9b10 --reason "renamed"
 `
 
 func adoptTarget(ctx context.Context, c console, args []string) int {
@@ -31,6 +37,7 @@ func adoptTarget(ctx context.Context, c console, args []string) int {
 	path := configFlag(f)
 	instance := f.String("instance", "", "the server's `UUID`")
 	reason := f.String("reason", "", "why, for the record (`text`)")
+	replaces := f.String("replaces", "", "the `minion`'s old ID, where it was renamed")
 	asJSON := f.Bool("json", false, "print one JSON object")
 	rest, exit, ok := parse(f, args)
 	if !ok {
@@ -43,7 +50,7 @@ func adoptTarget(ctx context.Context, c console, args []string) int {
 	if err != nil {
 		return fail(c, err)
 	}
-	answer, err := client.Adopt(ctx, rest[0], *instance, *reason)
+	answer, err := client.Replace(ctx, rest[0], *replaces, *instance, *reason)
 	if err != nil {
 		return fail(c, err)
 	}
@@ -156,11 +163,11 @@ func printJSON(c console, value any) int {
 
 // Adopt is part of httpapi.Operator.
 func (d *daemon) Adopt(ctx context.Context, r httpapi.AdoptRequest) (httpapi.AdoptAnswer, error) {
-	t, err := d.adopt.Adopt(ctx, r.Target, r.Instance, r.Reason, r.By)
+	t, err := d.adopt.Replace(ctx, r.Target, r.Replaces, r.Instance, r.Reason, r.By)
 	if err != nil {
 		return httpapi.AdoptAnswer{}, err
 	}
-	d.log.Info("target adopted", "target", t.ID, "instance", t.Instance, "by", t.AdoptedBy)
+	d.log.Info("target adopted", "target", t.ID, "instance", t.Instance, "replaces", r.Replaces, "by", t.AdoptedBy)
 	return httpapi.AdoptAnswer{
 		Target: t.ID, Instance: t.Instance, Fingerprint: t.Fingerprint,
 		Ledger: t.Ledger, Machine: t.Machine, AdoptedAt: t.AdoptedAt,

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	crand "crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/oduflow/oduflow-salt/internal/adopt"
 	"github.com/oduflow/oduflow-salt/internal/dispatch"
 	"github.com/oduflow/oduflow-salt/internal/exchange"
 	"github.com/oduflow/oduflow-salt/internal/httpapi"
@@ -67,10 +69,13 @@ func newOffice(t *testing.T) *office {
 		Store: db, Exchange: target{o}, Look: o.d.dispatch.Look, Moved: o.d.moved,
 		Joined: func() bool { return true }, Now: time.Now, Logger: log,
 	})
+	o.d.adopt = adopt.New(adopt.Config{
+		Store: db, Holders: db, Exchange: target{o}, Now: time.Now, Random: crand.Reader, NewUUID: newUUID, Joined: func() bool { return true },
+	})
 	if err := db.Adopt(t.Context(), receipttest.Target("web")); err != nil {
 		t.Fatal(err)
 	}
-	server := httpapi.New(httpapi.Config{Receipts: o.d, Logger: log, Now: time.Now, Lab: true, OwnUID: uint32(os.Geteuid())})
+	server := httpapi.New(httpapi.Config{Receipts: o.d, Operator: o.d, Logger: log, Now: time.Now, Lab: true, OwnUID: uint32(os.Geteuid())})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	listener, err := server.ListenUnix(ctx, socket)
 	if err != nil {
@@ -103,10 +108,16 @@ func (t tookUp) Unresolved(ctx context.Context) ([]receipt.Receipt, error) {
 	return t.DB.Unresolved(ctx)
 }
 
+// deleted is a minion whose key the Salt master has no more.
+const deleted = "deleted"
+
 // target is the exchange of an office.
 type target struct{ o *office }
 
-func (x target) Key(context.Context, string) (pem, fingerprint string, err error) {
+func (x target) Key(_ context.Context, id string) (pem, fingerprint string, err error) {
+	if id == deleted {
+		return "", "", problem.New(problem.TargetUnknown, "no accepted key")
+	}
 	return "pem", "SHA256:web", nil
 }
 func (x target) OnLate(func(exchange.Late)) {}
@@ -115,6 +126,11 @@ func (x target) NewLaunch(exchange.Question, string) (dispatch.Launch, error) {
 }
 func (x target) WatchJID(string, func()) (stop func()) { return func() {} }
 func (x target) Ask(_ context.Context, q exchange.Question, _ string) exchange.Reply {
+	if q.Kind == message.Update {
+		return exchange.Reply{Answer: &message.Answer{
+			Protocol: message.Protocol, Kind: q.Kind, Request: q.Request, Result: message.Updated, Instance: q.Instance, Ledger: "ledger-" + q.Target, Machine: "m",
+		}}
+	}
 	result, ok := x.o.result.Load().(message.Result)
 	if !ok {
 		return exchange.Reply{AskedAt: time.Now(), EndedAt: time.Now(), Silence: exchange.SilenceUnavailable}
@@ -197,6 +213,23 @@ func TestReceiptsCommands(t *testing.T) {
 	o.want(o.command(nobody, "receipts", "list"), 0, r.Request, "uncertain", "no_answer", "! evidence conflict", "next: masterd evidence "+r.Request)
 	o.want(o.command(nobody, "receipts", "list", "--status", "succeeded"), 0, "next: nothing")
 	o.want(o.command(nobody, "receipts", "list", "--conflicts"), 0, r.Request)
+	for _, filter := range [][]string{
+		{"--target", "web"}, {"--code", "no_answer"}, {"--status", "uncertain"}, {"--limit", "1"},
+		{"--target", "web", "--code", "no_answer", "--status", "uncertain", "--conflicts"},
+	} {
+		o.want(o.command(nobody, append([]string{"receipts", "list"}, filter...)...), 0, r.Request)
+	}
+	for _, filter := range [][]string{{"--target", "db"}, {"--code", "interrupted"}, {"--status", "failed"}, {"--owed"}} {
+		if p := o.command(nobody, append([]string{"receipts", "list"}, filter...)...); p.exit != 0 || strings.Contains(p.out, r.Request) {
+			t.Errorf("%v: %d %s", filter, p.exit, p.out)
+		}
+	}
+	var list httpapi.ReceiptList
+	listed := o.command(nobody, "receipts", "list", "--json", "--target", "web")
+	if err := json.Unmarshal([]byte(listed.out), &list); err != nil || len(list.Receipts) != 1 || list.Receipts[0].Request != r.Request ||
+		!list.Receipts[0].Conflict || list.Epoch == "" || list.Next == "" {
+		t.Errorf("%v: %s", err, listed.out)
+	}
 	o.want(o.command(nobody, "receipts", "list", "--status", "lost"), 2, "bad_field")
 	o.want(o.command(nobody, "receipts"), 2)
 	o.want(o.command(nobody, "receipts", "delete", r.Request), 2) // A23
@@ -222,12 +255,27 @@ func TestReceiptsCommands(t *testing.T) {
 func TestEvidenceCommand(t *testing.T) {
 	o := newOffice(t)
 	r := o.lost(1)
-	o.want(o.command(nobody, "evidence", r.Request), 3, "web doesn't answer: the minion has no oduflow module", "next: bring the minion's executor")
+	o.want(o.command(nobody, "evidence", r.Request), 3, "web doesn't answer: the minion has no oduflow module", "next: bring the minion's executor", "--server-gone")
 	o.result.Store(message.Running)
 	o.want(o.command(nobody, "evidence", r.Request), 3, "web answers: running", "it runs, or processes that it left do", "next: it still runs")
 	o.result.Store(message.NeverBegan)
 	o.want(o.command(nobody, "evidence", r.Request), 1, "ended before its effect", `"previous": "`+r.Request)
 	o.want(o.command(nobody, "evidence"), 2)
+	asJSON := o.command(nobody, "evidence", r.Request, "--json")
+	var answer httpapi.EvidenceAnswer
+	if err := json.Unmarshal([]byte(asJSON.out), &answer); err != nil || asJSON.exit != 1 || !answer.Answered || len(answer.Receipt.Witnesses) != 3 {
+		t.Fatalf("%v: %s", err, asJSON.out)
+	}
+	for _, w := range answer.Receipt.Witnesses {
+		if w.At == nil || w.Proves == "" || w.Proves == "nothing" {
+			t.Errorf("a witness without its time, or what it proves: %+v", w)
+		}
+	}
+
+	// What contradicts a receipt that has ended is raised, and changes nothing.
+	o.result.Store(message.Interrupted)
+	o.want(o.command(nobody, "evidence", r.Request), 1, "! proves: nothing: it contradicts", "next: find out on web which is true")
+	o.want(o.command(nobody, "receipts", "list", "--conflicts"), 0, "next: masterd receipts show "+r.Request)
 }
 
 // A23: the confirmation is asked for at a terminal only, after the ledger was
@@ -287,6 +335,30 @@ func TestServerGoneCommand(t *testing.T) {
 	o.want(o.command(nobody, words...), 0, "settled as failed", "its server is gone")
 }
 
+// An instance is one server: a second target is adopted as it only where the
+// minion was renamed, and its old key is gone.
+func TestAdoptCommand(t *testing.T) {
+	o := newOffice(t)
+	web := receipttest.Target("web").Instance
+	words := func(target, instance string, more ...string) []string {
+		return append([]string{"adopt", target, "--instance", instance, "--reason", "was there"}, more...)
+	}
+	o.want(o.command(nobody, words("db", receipttest.Instance("db"))...), 0, "db is adopted as instance "+receipttest.Instance("db"), "ledger-db")
+	o.want(o.command(nobody, words("db", web)...), 4, "instance_taken", "recorded for web, since 2", "--replaces web", "salt-key -d web")
+	o.want(o.command(nobody, words("db", web, "--replaces", "web")...), 4, "instance_taken", "still accepts a key for web")
+	if holder, err := o.d.db.Holder(t.Context(), web); err != nil || holder.ID != "web" {
+		t.Errorf("held by %+v, %v", holder, err)
+	}
+	gone := receipttest.Target(deleted)
+	if err := o.d.db.Adopt(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	o.want(o.command(nobody, words("new", gone.Instance, "--replaces", deleted)...), 0, "new is adopted as instance "+gone.Instance)
+	o.want(o.command(nobody, words("new", gone.Instance)...), 0) // may be repeated
+	o.want(o.command(nobody, words("new", gone.Instance, "--replaces", "web*")...), 2, "bad_field")
+	o.want(o.command(nobody, "adopt", "new"), 2, "--instance")
+}
+
 // Issue 5, 6: restore is refused under a running masterd and beside it nothing
 // is lost; init is refused beside a database.
 func TestBackupRestoreAndInitCommands(t *testing.T) {
@@ -310,7 +382,7 @@ func TestBackupRestoreAndInitCommands(t *testing.T) {
 
 // Each command tells how it is used, with an example.
 func TestOperatorHelp(t *testing.T) {
-	for _, name := range []string{"receipts", "evidence", "reconcile", "backup", "restore"} {
+	for _, name := range []string{"adopt", "receipts", "evidence", "reconcile", "backup", "restore"} {
 		var out, errs bytes.Buffer
 		exit := run(t.Context(), console{nobody, &out, &errs}, []string{name, "--help"})
 		if exit != 0 || !strings.Contains(out.String(), "Examples:\n") || !strings.Contains(out.String(), "Exit status:") {

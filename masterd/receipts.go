@@ -15,12 +15,12 @@ import (
 type tokenStore struct{ db *store.DB }
 
 // Check is part of httpapi.Tokens.
-func (s tokenStore) Check(ctx context.Context, hash token.Hash) (token.Token, bool) {
+func (s tokenStore) Check(ctx context.Context, hash token.Hash) (token.Token, bool, error) {
 	t, err := s.db.TokenByHash(ctx, hash)
 	if err != nil || t == nil || !t.RevokedAt.IsZero() {
-		return token.Token{}, false
+		return token.Token{}, false, err
 	}
-	return tokenOf(*t), true
+	return tokenOf(*t), true, nil
 }
 
 func (s tokenStore) create(ctx context.Context, t token.Token, hash token.Hash) error {

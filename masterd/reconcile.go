@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/oduflow/oduflow-salt/internal/exchange"
 	"github.com/oduflow/oduflow-salt/internal/httpapi"
@@ -39,18 +40,34 @@ func (d *daemon) ReceiptsList(ctx context.Context, q httpapi.ListQuery) (httpapi
 	if err != nil {
 		return out, err
 	}
-	next := "nothing: none of these waits for an operator"
 	for _, r := range list {
 		out.Receipts = append(out.Receipts, httpapi.RowOf(r, marks.Conflicts[r.Request], marks.Owed[r.Request]))
-		switch {
-		case r.State == receipt.Uncertain:
-			next = "masterd evidence " + r.Request // in the end the oldest of them
-		case r.BlockedBy != nil && len(list) == 1:
-			next = "masterd receipts show " + r.BlockedBy.Request
+	}
+	out.Next = nextOf(list, marks)
+	return out, nil
+}
+
+// nextOf says what an operator can do about a list: about the oldest receipt of
+// those that need somebody most.
+func nextOf(list []receipt.Receipt, marks store.Marks) string {
+	var uncertain, conflict string
+	for _, r := range list { // the newest first
+		if r.State == receipt.Uncertain {
+			uncertain = r.Request
+		}
+		if marks.Conflicts[r.Request] {
+			conflict = r.Request
 		}
 	}
-	out.Next = next
-	return out, nil
+	switch {
+	case uncertain != "":
+		return "masterd evidence " + uncertain
+	case conflict != "":
+		return "masterd receipts show " + conflict + " says what contradicts it"
+	case len(list) == 1 && list[0].BlockedBy != nil:
+		return "masterd receipts show " + list[0].BlockedBy.Request
+	}
+	return "nothing: none of these waits for an operator"
 }
 
 // ReceiptsShow is part of httpapi.Receipts.
@@ -122,6 +139,10 @@ func (d *daemon) detail(ctx context.Context, r receipt.Receipt) (httpapi.Receipt
 		}
 	}
 	out.Next = reconcile.Next(r, last, settlement)
+	if conflict && r.State.Terminal() {
+		out.Next = fmt.Sprintf("find out on %s which is true: was its ledger, or the whole server, put back from a snapshot, or cloned? "+
+			"masterd keeps both and changes nothing by itself", r.Body.Target)
+	}
 	return out, nil
 }
 
@@ -148,7 +169,8 @@ func (d *daemon) Evidence(ctx context.Context, request string) (httpapi.Evidence
 		result := string(a.Result)
 		out.Result, out.Survivors = &result, a.Survivors
 	} else if f.Receipt.State == receipt.Uncertain {
-		out.Next = "bring the minion's executor to answer and ask again; where it never will: " + out.Next
+		out.Next = "bring the minion's executor to answer and ask again; where it never will: " + out.Next +
+			" (is the server destroyed: masterd adopt its successor first, then add --server-gone)"
 	}
 	return out, nil
 }

@@ -46,7 +46,10 @@ func (c *call) bearer() (token.Token, error) {
 	// Looked up by its hash: how long that takes says nothing about the text
 	// of any token. The id is compared all the same, so that a mix-up in the
 	// store can't give one caller another's scope.
-	t, ok := c.tokens.Check(c.r.Context(), token.HashOf(text))
+	t, ok, err := c.tokens.Check(c.r.Context(), token.HashOf(text))
+	if err != nil {
+		return token.Token{}, err // a good token isn't a bad one while the database can't be read
+	}
 	if !ok || subtle.ConstantTimeCompare([]byte(t.ID), []byte(id)) != 1 {
 		return token.Token{}, unauthorized
 	}

@@ -169,14 +169,15 @@ func dialAs(t *testing.T, path string, uid int) net.Conn {
 	return conn
 }
 
-// Who passes the folder by its group may call, and is no operator.
+// A23: who passes the folder by its group may call, and is no operator.
 func TestGroupMayCallAndIsNoOperator(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to be somebody else")
 	}
 	const somebody = 23456
 	for _, lab := range []bool{false, true} {
-		a := newAPI(t, func(c *httpapi.Config) { c.Lab = lab })
+		desk := &ledgerDesk{}
+		a := newAPI(t, func(c *httpapi.Config) { c.Lab, c.Receipts = lab, desk })
 		for dir := filepath.Dir(filepath.Dir(a.socket)); dir != os.TempDir(); dir = filepath.Dir(dir) {
 			if err := os.Chmod(dir, 0o755); err != nil { // t.TempDir's own folders
 				t.Fatal(err)
@@ -191,12 +192,14 @@ func TestGroupMayCallAndIsNoOperator(t *testing.T) {
 		for path, body := range map[string]string{
 			"adopt": `{"target":"a","instance":"` + instanceA + `","reason":"x"}`, "token_create": `{"scope":"custom","name":"a"}`,
 			"token_list": `{}`, "token_revoke": `{"id":"0123456789ab"}`,
+			"receipts_list": `{}`, "receipts_show": `{"request":"` + requestA + `"}`, "evidence": `{"request":"` + requestA + `"}`,
+			"reconcile": `{"request":"` + requestA + `","outcome":"failed","reason":"r","observed":"o","confirm":"web1"}`,
 		} {
 			if g := a.post(t, "/v1/operator/"+path, body); g.status != 403 || g.code() != "forbidden" {
 				t.Errorf("%s: status %d: %s", path, g.status, g.raw)
 			}
 		}
-		if a.operators != 0 {
+		if a.operators != 0 || desk.calls != 0 {
 			t.Error("an operator's call got through")
 		}
 		if !strings.Contains(a.log.String(), `"peer":"uid 23456"`) {
@@ -212,7 +215,11 @@ func TestOperatorAnswers(t *testing.T) {
 	if g.raw != want {
 		t.Errorf("got  %s\nwant %s", g.raw, want)
 	}
-	if r := a.adopted[0]; r.Reason != "It was there." || !strings.HasPrefix(r.By, "uid ") {
+	if r := a.adopted[0]; r.Reason != "It was there." || r.Replaces != "" || !strings.HasPrefix(r.By, "uid ") {
+		t.Errorf("adopted %+v", r)
+	}
+	a.post(t, "/v1/operator/adopt", `{"target":"web1","replaces":"web0","instance":"`+instanceA+`","reason":"renamed"}`)
+	if r := a.adopted[1]; r.Replaces != "web0" {
 		t.Errorf("adopted %+v", r)
 	}
 	g = a.post(t, "/v1/operator/token_create", `{"scope":"status","name":"odoo"}`)

@@ -132,13 +132,14 @@ type healthJSON struct {
 	Owed       int           `json:"owed"`
 	BadAnswers uint64        `json:"bad_answers"`
 	Gaps       uint64        `json:"gaps"`
+	Refused    uint64        `json:"refused_connections"`
 }
 
-func healthOf(h start.Health) healthJSON {
+func healthOf(h start.Health, refused uint64) healthJSON {
 	return healthJSON{
 		OK: h.OK, Version: h.Version, Code: orNull(h.Code), Epoch: orNull(h.Epoch), BusJoined: h.BusJoined,
 		Queued: h.Queued, Running: h.Running, Uncertain: h.Uncertain,
-		Conflicts: h.Conflicts, Owed: h.Owed, BadAnswers: h.BadAnswers, Gaps: h.Gaps,
+		Conflicts: h.Conflicts, Owed: h.Owed, BadAnswers: h.BadAnswers, Gaps: h.Gaps, Refused: refused,
 	}
 }
 

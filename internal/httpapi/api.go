@@ -40,6 +40,7 @@ type Operator interface {
 type AdoptRequest struct {
 	Target   string
 	Instance string // UUID, canonical lower-case
+	Replaces string // the target's former name, where the minion was renamed
 	Reason   string
 	By       string
 }
@@ -62,9 +63,9 @@ type TokenRequest struct {
 }
 
 // Tokens looks up a bearer token by the hash of its text. ok is false for one
-// that was never made or is revoked.
+// that was never made or is revoked. An error says that nobody knows.
 type Tokens interface {
-	Check(ctx context.Context, hash token.Hash) (t token.Token, ok bool)
+	Check(ctx context.Context, hash token.Hash) (t token.Token, ok bool, err error)
 }
 
 // Config is what a Server needs. Service, Logger and Now are required; without
@@ -95,6 +96,7 @@ type Limits struct {
 	Idle         time.Duration // 60 s
 	Close        time.Duration // 10 s for calls under way when ctx ends
 	Connections  int           // 512 for each listener
+	PerAddress   int           // of those, for one address over TLS: three quarters
 	WaitingCalls int           // 256; what comes beyond is answered without waiting
 }
 
@@ -107,6 +109,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.Idle, 60*time.Second)
 	set(&l.Close, 10*time.Second)
 	set(&l.Connections, 512)
+	set(&l.PerAddress, max(1, l.Connections*3/4))
 	set(&l.WaitingCalls, 256)
 	return l
 }

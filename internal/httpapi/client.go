@@ -120,8 +120,17 @@ func (j errorJSON) problem() *problem.Error {
 
 // Adopt records a server that was configured before we came.
 func (c *Client) Adopt(ctx context.Context, target, instance, reason string) (AdoptAnswer, error) {
+	return c.Replace(ctx, target, "", instance, reason)
+}
+
+// Replace records a server whose minion was renamed from old to target.
+func (c *Client) Replace(ctx context.Context, target, old, instance, reason string) (AdoptAnswer, error) {
+	fields := map[string]string{"target": target, "instance": instance, "reason": reason}
+	if old != "" {
+		fields["replaces"] = old
+	}
 	var out AdoptAnswer
-	err := c.into(ctx, "/v1/operator/adopt", map[string]string{"target": target, "instance": instance, "reason": reason}, &out)
+	err := c.into(ctx, "/v1/operator/adopt", fields, &out)
 	return out, err
 }
 

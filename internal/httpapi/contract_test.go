@@ -527,7 +527,7 @@ func TestHealthSaysWhatItKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := send(t, a.unix, r)
-	const want = `{"ok":false,"version":"1.2.3","code":"deaf","epoch":"e1","bus_joined":false,"queued":1,"running":2,"uncertain":3,"conflicts":6,"owed":7,"bad_answers":4,"gaps":5}` + "\n"
+	const want = `{"ok":false,"version":"1.2.3","code":"deaf","epoch":"e1","bus_joined":false,"queued":1,"running":2,"uncertain":3,"conflicts":6,"owed":7,"bad_answers":4,"gaps":5,"refused_connections":0}` + "\n"
 	if g.status != 503 || g.raw != want || g.header.Get("Retry-After") == "" || g.header.Get(httpapi.ExitHeader) != "7" {
 		t.Errorf("status %d, %v: %s", g.status, g.header, g.raw)
 	}

@@ -149,9 +149,9 @@ func newTokens(tb testing.TB) tokens {
 	return all
 }
 
-func (t tokens) Check(_ context.Context, hash token.Hash) (token.Token, bool) {
+func (t tokens) Check(_ context.Context, hash token.Hash) (token.Token, bool, error) {
 	found, ok := t.byHash[hash]
-	return found, ok
+	return found, ok, nil
 }
 
 // api is a Server on its own listeners.

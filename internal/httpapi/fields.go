@@ -127,16 +127,19 @@ func canonicalUUID(s string) (string, bool) {
 
 // target gives one minion ID, taken literally. What Salt could read as more
 // than one minion, or as a path, is refused.
-func (o object) target() (string, error) {
-	id, err := o.mustText("target")
+func (o object) target() (string, error) { return o.minion("target") }
+
+// minion gives a required minion ID.
+func (o object) minion(name string) (string, error) {
+	id, err := o.mustText(name)
 	if err != nil {
 		return "", err
 	}
 	if len(id) > MaxTarget {
-		return "", badField("target", "has more than "+strconv.Itoa(MaxTarget)+" characters")
+		return "", badField(name, "has more than "+strconv.Itoa(MaxTarget)+" characters")
 	}
 	if !literalMinion(id) {
-		return "", badField("target", "isn't one literal minion ID").
+		return "", badField(name, "isn't one literal minion ID").
 			WithHint("letters, digits and . _ - @ : + only, beginning with a letter, a digit or _; no globs, lists or compound targets")
 	}
 	return id, nil

@@ -63,7 +63,7 @@ func (s *Server) ListenUnix(ctx context.Context, path string) (net.Listener, err
 	if err := os.Chmod(path, socketMode); err != nil {
 		return nil, errors.Join(problem.Wrap(problem.BadConfig, err, "can't set the mode of %s", path), l.Close())
 	}
-	return limit(l, s.cfg.Limits.Connections), nil
+	return &limitedListener{Listener: l, places: s.places(), done: make(chan struct{})}, nil
 }
 
 // prepareFolder makes the socket's folder, or checks the one that is there.
@@ -136,7 +136,8 @@ func (s *Server) ListenTLS(ctx context.Context, address, certificate, key string
 	if err != nil {
 		return nil, problem.Wrap(problem.BadConfig, err, "can't listen on %s", address)
 	}
-	return tls.NewListener(limit(l, s.cfg.Limits.Connections), &tls.Config{
+	limited := &limitedListener{Listener: l, places: s.places(), done: make(chan struct{}), shares: s.newShares()}
+	return tls.NewListener(limited, &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		NextProtos:     []string{"http/1.1"},
 		GetCertificate: pair.get,
@@ -223,46 +224,4 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return problem.Wrap(problem.Internal, err, "stopped to listen on %s", l.Addr())
 	}
 	return nil
-}
-
-// limit bounds how many connections of l are open at once; the next ones wait
-// in the kernel.
-func limit(l net.Listener, most int) net.Listener {
-	return &limitedListener{Listener: l, places: make(chan struct{}, most), done: make(chan struct{})}
-}
-
-type limitedListener struct {
-	net.Listener
-	places chan struct{}
-	done   chan struct{}
-	once   sync.Once
-}
-
-func (l *limitedListener) Accept() (net.Conn, error) {
-	select {
-	case l.places <- struct{}{}:
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		<-l.places
-		return nil, err
-	}
-	return &limitedConn{Conn: conn, free: sync.OnceFunc(func() { <-l.places })}, nil
-}
-
-func (l *limitedListener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return l.Listener.Close()
-}
-
-type limitedConn struct {
-	net.Conn
-	free func()
-}
-
-func (c *limitedConn) Close() error {
-	defer c.free()
-	return c.Conn.Close()
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -375,6 +376,92 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
+// from gives a client and a dialler that call from one address of this host.
+func (a *api) from(t *testing.T, ip string) (*http.Client, func() net.Conn) {
+	t.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: a.roots}, DialContext: dialer.DialContext, DisableKeepAlives: true,
+	}}
+	return client, func() net.Conn {
+		t.Helper()
+		conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(a.url, "https://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+}
+
+func healthFrom(t *testing.T, a *api, client *http.Client) error {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+"/v1/health", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
+func refusedConnections(t *testing.T, a *api) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://masterd/v1/health", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, ok := send(t, a.unix, r).body["refused_connections"].(float64)
+	if !ok {
+		t.Fatal("the health answer doesn't count refused connections")
+	}
+	return int(n)
+}
+
+// One address, with idle connections beyond all places, doesn't keep another
+// one waiting. Places that it gives back are given again, to itself too.
+func TestOneAddressCantTakeAllPlaces(t *testing.T) {
+	const opened, share = 600, 384 // of 512 places
+	a := newAPI(t, func(c *httpapi.Config) {
+		c.Limits = httpapi.Limits{ReadHeader: time.Minute, Read: time.Minute} // nobody is cut off meanwhile
+	})
+	greedy, dial := a.from(t, "127.0.0.1")
+	held := make([]net.Conn, opened)
+	for i := range held {
+		held[i] = dial()
+	}
+	for i, conn := range held[share:] {
+		if err := conn.SetReadDeadline(realNow().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("connection %d: %v, want it closed", share+i, err)
+		}
+	}
+	other, _ := a.from(t, "127.0.0.2")
+	if err := healthFrom(t, a, other); err != nil {
+		t.Errorf("another address is kept waiting: %v", err)
+	}
+	if err := healthFrom(t, a, greedy); err == nil {
+		t.Error("the greedy address got one more place")
+	}
+	if n := refusedConnections(t, a); n != opened-share+1 {
+		t.Errorf("%d connections counted as refused, want %d", n, opened-share+1)
+	}
+	if n := strings.Count(a.log.String(), "connections are refused"); n != 1 || !strings.Contains(a.log.String(), `"127.0.0.1/32"`) {
+		t.Errorf("the log tells of it %d times", n)
+	}
+	_ = held[0].Close()
+	deadline := realNow().Add(20 * time.Second)
+	for err := error(io.EOF); err != nil; err = healthFrom(t, a, greedy) {
+		if realNow().After(deadline) {
+			t.Fatal("a place that was given back isn't given again")
+		}
+	}
+}
+
 func TestListenersThatCantBe(t *testing.T) {
 	dir := t.TempDir()
 	certificate, key, _ := writePair(t, dir)
@@ -414,6 +501,9 @@ func TestClient(t *testing.T) {
 	}
 	if _, err := c.Adopt(t.Context(), "*", instanceA, "x"); problem.CodeOf(err) != problem.BadField {
 		t.Errorf("a bad target came as %v", err)
+	}
+	if _, err := c.Replace(t.Context(), "web2", "web*", instanceA, "x"); problem.CodeOf(err) != problem.BadField {
+		t.Errorf("a bad old name came as %v", err)
 	}
 	reply, err := c.Get(t.Context(), "/v1/health")
 	if err != nil || reply.Status != 200 || reply.Exit != 0 || reply.Err() != nil {

@@ -38,7 +38,7 @@ func (c *call) adopt() {
 
 func (c *call) readAdopt() (AdoptRequest, error) {
 	r := AdoptRequest{By: c.peer.String()}
-	fields, err := c.operatorFields("target", "instance", "reason")
+	fields, err := c.operatorFields("target", "instance", "replaces", "reason")
 	if err != nil {
 		return r, err
 	}
@@ -47,6 +47,11 @@ func (c *call) readAdopt() (AdoptRequest, error) {
 	}
 	if r.Instance, err = fields.uuid("instance", true); err != nil {
 		return r, err
+	}
+	if _, there := fields["replaces"]; there {
+		if r.Replaces, err = fields.minion("replaces"); err != nil {
+			return r, err
+		}
 	}
 	r.Reason, err = fields.prose("reason", MaxReason)
 	return r, err

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -25,6 +26,8 @@ type Server struct {
 	cfg    Config
 	routes map[string]map[string]route
 	waits  chan struct{} // one place for each call that may wait
+
+	refused atomic.Uint64 // connections of addresses that had their share
 
 	closing   chan struct{} // closed when the first of the listeners is told to end
 	closeOnce sync.Once
@@ -84,6 +87,7 @@ type call struct {
 	lab      bool
 	ownUID   uint32
 	waits    chan struct{}
+	refused  *atomic.Uint64
 
 	closing <-chan struct{}
 
@@ -100,7 +104,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{
 		w: w, r: r, path: "other", peer: peerFrom(r.Context()),
 		log: s.cfg.Logger, svc: s.cfg.Service, op: s.cfg.Operator, receipts: s.cfg.Receipts, tokens: s.cfg.Tokens,
-		limits: s.cfg.Limits, lab: s.cfg.Lab, ownUID: s.cfg.OwnUID, waits: s.waits, closing: s.closing,
+		limits: s.cfg.Limits, lab: s.cfg.Lab, ownUID: s.cfg.OwnUID, waits: s.waits, refused: &s.refused, closing: s.closing,
 	}
 	defer func() {
 		if recover() != nil {

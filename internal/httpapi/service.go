@@ -208,7 +208,7 @@ func (c *call) health() {
 		c.setRetryAfter(problem.RowOf(h.Code))
 	}
 	if full {
-		c.send(status, exit, healthOf(h))
+		c.send(status, exit, healthOf(h, c.refused.Load()))
 		return
 	}
 	c.send(status, exit, publicHealthJSON{OK: h.OK})

@@ -246,11 +246,7 @@ func TestAForeignListenerGetsNoKey(t *testing.T) {
 	if err := salt.StartMaster(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for i := 1; i <= minions; i++ {
-		if err := salt.AwaitMinion(t.Context(), i); err != nil {
-			t.Fatal(err)
-		}
-	}
+	awaitMinions(t.Context(), t)
 	awaitThat(t, "masterd to hear the bus again", func() bool {
 		_, err := odoo.CustomStart(t.Context(), s)
 		return err == nil

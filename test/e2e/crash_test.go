@@ -17,29 +17,7 @@ import (
 // A19, A21: masterd is killed with SIGKILL at a named step, then started again.
 // The run happens at most once, and the receipt ends right.
 func TestMasterdKilled(t *testing.T) {
-	faulty := filepath.Join(scratch(t), "masterd")
-	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "faults", "-o", faulty, "./masterd")
-	build.Dir = salt.Repo
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	good := salt.BinPath("masterd")
-	away := good + ".good"
-	if err := os.Rename(good, away); err != nil {
-		t.Fatal(err)
-	}
-	restore := sync.OnceFunc(func() {
-		ctx := context.WithoutCancel(t.Context())
-		_ = salt.StopMasterd(ctx)
-		_ = os.Remove(good)
-		if err := os.Rename(away, good); err != nil {
-			t.Error(err)
-		}
-		if err := salt.StartMasterd(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(restore)
+	good, faulty, restore := breakable(t)
 	cases := []struct {
 		point, status, code string
 		runs                int
@@ -78,6 +56,36 @@ func TestMasterdKilled(t *testing.T) {
 	restore()
 	t.Parallel()
 	ends[0]()
+}
+
+// breakable builds a masterd that a test can break or hold. It is put in the
+// place of good's file; restore brings the good one back and starts it.
+func breakable(t *testing.T) (good, faulty string, restore func()) {
+	t.Helper()
+	faulty = filepath.Join(scratch(t), "masterd")
+	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "faults", "-o", faulty, "./masterd")
+	build.Dir = salt.Repo
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	good = salt.BinPath("masterd")
+	away := good + ".good"
+	if err := os.Rename(good, away); err != nil {
+		t.Fatal(err)
+	}
+	restore = sync.OnceFunc(func() {
+		ctx := context.WithoutCancel(t.Context())
+		_ = salt.StopMasterd(ctx)
+		_ = os.Remove(good)
+		if err := os.Rename(away, good); err != nil {
+			t.Error(err)
+		}
+		if err := salt.StartMasterd(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(restore)
+	return good, faulty, restore
 }
 
 // killAt starts a masterd that kills itself at a point, lets it take a request,

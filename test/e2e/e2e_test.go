@@ -272,3 +272,19 @@ func together(n int, f func(i int)) {
 	}
 	wg.Wait()
 }
+
+// awaitMinions waits until every minion answers the master again.
+func awaitMinions(ctx context.Context, t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		r, err := salt.Salt(ctx, "--out=json", "--static", "--timeout=2", "-L", strings.Join(salt.Minions, ","), "test.ping")
+		if err != nil {
+			t.Fatalf("the minions don't answer: %v", err)
+		}
+		if strings.Count(r.Stdout, "true") == minions {
+			return
+		}
+	}
+}

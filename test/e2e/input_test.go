@@ -104,3 +104,23 @@ func TestStateValidate(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// A6: a source of exactly 64 KiB and 100 IDs goes all the way to a real minion;
+// one byte more is refused.
+func TestTheLargestSource(t *testing.T) {
+	const limit, ids = 64 << 10, 100
+	var b strings.Builder
+	for n := range ids {
+		fmt.Fprintf(&b, "state %d:\n  test.nop:\n    - name: %s%d\n", n, strings.Repeat("x", 560), n)
+	}
+	source := b.String()
+	source += "# " + strings.Repeat("c", limit-len(source)-3) + "\n"
+	s := request(t, plain, source)
+	a := apply(t, s)
+	want(t, a, "succeeded", "")
+	wantCounts(t, a, ids, ids, 0, 0)
+	s = request(t, plain, source+"#")
+	if _, err := odoo.CustomStart(t.Context(), s); len(source) != limit || refusal(t, err).Code != "source_too_large" {
+		t.Errorf("%d bytes: %v", len(s.Source), err)
+	}
+}

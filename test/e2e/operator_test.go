@@ -199,21 +199,54 @@ func TestReconcileInThreeCommands(t *testing.T) {
 	}
 }
 
-// A23: no endpoint over TLS, and no runner, settles or shows anything.
+// callers posts to entry points over the Unix socket and prints each status.
+const callers = `
+import http.client, socket, sys
+class Unix(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(sys.argv[1])
+for entry in sys.argv[3:]:
+    c = Unix("masterd")
+    c.request("POST", "/v1/" + entry, sys.argv[2], {"Content-Type": "application/json"})
+    print(entry, c.getresponse().status)
+`
+
+// A23: no endpoint over TLS, no runner, and nobody else on the master's host,
+// not even Salt's own user, settles or shows anything.
 func TestOperatorsEntryPointsAreLocal(t *testing.T) {
-	for _, entry := range []string{"reconcile", "evidence", "receipts_list", "receipts_show"} {
-		body := `{"request":"` + oduflow.NewUUID() + `"}`
-		status, text := post(t, "operator/"+entry, "application/json", "Bearer "+token, strings.NewReader(body))
+	body := `{"request":"` + oduflow.NewUUID() + `"}`
+	entries := []string{
+		"operator/reconcile", "operator/evidence", "operator/receipts_list", "operator/receipts_show",
+		"operator/adopt", "operator/token_create", "operator/token_list", "operator/token_revoke",
+	}
+	for _, entry := range entries {
+		status, text := post(t, entry, "application/json", "Bearer "+token, strings.NewReader(body))
 		if status != http.StatusNotFound || !strings.Contains(text, "not_found") {
 			t.Errorf("%s over TLS: %d %s", entry, status, text)
 		}
 	}
-	if os.Geteuid() != 0 {
+	for _, function := range []string{"reconcile", "evidence", "adopt"} {
+		r, err := salt.SaltRun(t.Context(), "oduflow."+function, "request="+oduflow.NewUUID())
+		if err != nil || !strings.Contains(r.Stdout+r.Stderr, "is not available") {
+			t.Errorf("the runner's %s: %v, status %d: %s%s", function, err, r.Code, r.Stdout, r.Stderr)
+		}
+	}
+	if !salt.Root {
 		return
 	}
-	r, err := salt.Run(t.Context(), salt.Master, salt.BinPath("masterd"), "receipts", "list", "--config", salt.MasterdConfigPath())
-	if err == nil && r.Code == 0 {
-		t.Errorf("the Salt master's user may list: %s", r.Stdout)
+	r, err := salt.Run(t.Context(), salt.Master, "python", append([]string{"-c", callers, salt.MasterdSocket(), body, "custom_status"}, entries...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := strings.Split(strings.TrimSpace(r.Stdout), "\n")
+	if len(said) != len(entries)+1 || said[0] != "custom_status 404" { // it may call, and there is no such request
+		t.Fatalf("as Salt's user: %s%s", r.Stdout, r.Stderr)
+	}
+	for _, line := range said[1:] {
+		if !strings.HasSuffix(line, " 403") {
+			t.Errorf("as Salt's user: %s", line)
+		}
 	}
 }
 
@@ -260,8 +293,12 @@ func TestYesterdaysDatabase(t *testing.T) {
 	if err != nil || r.Code != 0 || !strings.Contains(r.Stdout, "new epoch") {
 		t.Fatalf("restore: %v, status %d: %s%s", err, r.Code, r.Stdout, r.Stderr)
 	}
+	said := len(masterdLog(t))
 	if err := salt.StartMasterd(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if !strings.Contains(masterdLog(t)[said:], `"cause":"restore"`) {
+		t.Error("masterd doesn't say that it begins a new epoch")
 	}
 	if _, err := odoo.CustomStatus(t.Context(), lost.Request, 0); refusal(t, err).Code != "unknown_request" {
 		t.Errorf("the lost request: %v", err)
@@ -286,8 +323,21 @@ func TestYesterdaysDatabase(t *testing.T) {
 	if _, err := odoo.CustomStart(t.Context(), other); refusal(t, err).Code != "request_conflict" {
 		t.Errorf("another body under its UUID: %v", err)
 	}
-	if r := operator(t, "reconcile", lost.Request, "--outcome", "succeeded", "--reason", "restored", "--observed", "its line is there", "--confirm", name(victim)); r.Code != 0 {
-		t.Fatalf("reconcile: %d %s%s", r.Code, r.Stdout, r.Stderr)
+	// It can't be reached just now: its ledger is told with the next request.
+	key := filepath.Join(salt.PKIDir(), "minions", name(victim))
+	away := filepath.Join(salt.PKIDir(), name(victim)+".away")
+	if err := os.Rename(key, away); err != nil {
+		t.Fatal(err)
+	}
+	settle := operator(t, "reconcile", lost.Request, "--outcome", "succeeded", "--reason", "restored", "--observed", "its line is there", "--confirm", name(victim))
+	if err := os.Rename(away, key); err != nil {
+		t.Fatal(err)
+	}
+	if settle.Code != 0 || !strings.Contains(settle.Stdout, "not told yet") {
+		t.Fatalf("reconcile: %d %s%s", settle.Code, settle.Stdout, settle.Stderr)
+	}
+	if r := operator(t, "receipts", "list", "--owed"); !strings.Contains(r.Stdout, lost.Request) {
+		t.Errorf("what is owed isn't listed: %s", r.Stdout)
 	}
 	// The one that ended well is adopted, not run again.
 	want(t, apply(t, done), "succeeded", "")
@@ -298,6 +348,9 @@ func TestYesterdaysDatabase(t *testing.T) {
 	}
 	next.Previous, next.Request = next.Request, oduflow.NewUUID()
 	want(t, apply(t, next), "succeeded", "")
+	if d := show(t, lost.Request); d.Settlement == nil || d.Settlement.Owed {
+		t.Errorf("the ledger isn't told: %+v", d.Settlement)
+	}
 }
 
 func quoted(args []string) string {

@@ -154,14 +154,14 @@ func answer(r receipt.Receipt) start.Answer {
 	return a
 }
 
-func (m *memory) Check(_ context.Context, hash token.Hash) (token.Token, bool) {
+func (m *memory) Check(_ context.Context, hash token.Hash) (token.Token, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t, ok := m.tokens[hash]
 	if !ok || !t.RevokedAt.IsZero() {
-		return token.Token{}, false
+		return token.Token{}, false, nil
 	}
-	return *t, true
+	return *t, true, nil
 }
 
 func (m *memory) create(scope token.Scope, name string) (string, token.Token, error) {
