@@ -37,17 +37,52 @@ const (
 	UnfinishedIgnored    Broken = "prepare beside an unfinished record"
 	EffectBeforeBegun    Broken = "the effect begins before that is recorded"
 	ReplayRuns           Broken = "a replayed start runs again"
+
+	SettledWhileRunning  Broken = "settle what runs"
+	SettlesWhatRuns      Broken = "a ledger settles what runs"
+	SettledIsReused      Broken = "reuse an operator's success"
+	DebtForgotten        Broken = "forget what a ledger has to be told"
+	DebtWrittenOff       Broken = "take a settlement for delivered before the ledger has it"
+	WaitingStarts        Broken = "start what waited in a database that was put back"
+	AnyAbsentIsProof     Broken = "take another ledger's absent for never started"
+	ForgetsAndIsBelieved Broken = "believe a ledger that was put back"
+	RecordForgotten      Broken = "forget what only a ledger knows"
+	RecordIsNoObstacle   Broken = "what only a ledger knows doesn't quarantine"
 )
 
 // misread is how broken copies of masterd read an answer.
 func (p *masterd) misread(q exchange.Question, a message.Answer) message.Answer {
+	known := func() receipt.Target {
+		t, err := p.w.store.Target(context.Background(), q.Target)
+		if err != nil || t == nil {
+			return receipt.Target{}
+		}
+		return *t
+	}
 	switch {
 	case p.w.opts.Broken == AbsentIsUnseen && a.Result == message.Absent:
 		a.Result, a.Code, a.Digest = message.Fenced, problem.NeverStarted, q.Digest
+		a.Generation = max(a.Generation, known().Generation)
+	case p.w.opts.Broken == ForgetsAndIsBelieved && a.Generation > 0:
+		a.Generation = max(a.Generation, known().Generation)
 	case p.w.opts.Broken == InterruptedIsFailed && a.Result == message.Interrupted:
 		a.Result = message.NeverBegan
+	case p.w.opts.Broken == AnyAbsentIsProof && a.Result == message.Absent:
+		if t := known(); t.Ledger != "" {
+			a.Ledger, a.Machine, a.Generation = t.Ledger, t.Machine, t.Generation
+		}
 	}
 	return a
+}
+
+// overlook is how a broken copy of `masterd reconcile` reads an answer.
+func (p *masterd) overlook(reply exchange.Reply) exchange.Reply {
+	if p.w.opts.Broken == SettledWhileRunning && reply.Answer != nil && reply.Answer.Result == message.Running {
+		a := *reply.Answer
+		a.Result, a.Survivors = message.Interrupted, 0
+		reply.Answer = &a
+	}
+	return reply
 }
 
 // again publishes a start a second time.

@@ -14,7 +14,25 @@ type run struct {
 	state    runState
 	undone   bool // the disk that it happened on was put back to before it
 	survivor bool // its Salt process is gone
+
+	// What is left of it. The witness of a run dies with its boot.
+	ticket    string
+	boot      int
+	lost      bool // the database was put back to before its claim
+	misplaced bool // its ledger was lost or put back to before its end
+	forgotten bool // and its witness is gone
 }
+
+// unknowable says that nobody can know of a run any more (design.md, invariant
+// 4): it never happened, on a machine whose whole disk was put back, or database
+// and ledger were both lost or put back to before it, and neither tells.
+func (r *run) unknowable() bool {
+	return r.undone || r.lost && r.forgotten && !r.minion.tells()
+}
+
+// tells says that what the database knows of a ledger's generation shows that it
+// was put back, as long as it isn't adopted again.
+func (m *minion) tells() bool { return m.stale && m.ledger.Generation() < m.w.floors[m.id] }
 
 type runState int
 
@@ -28,13 +46,17 @@ const (
 func (s runState) String() string { return [...]string{"running", "ok", "failed", "aborted"}[s] }
 
 // effectBegins counts an effect.
-func (w *World) effectBegins(m *minion, request string) *run {
+func (w *World) effectBegins(m *minion, request, ticket string) *run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := &run{request: request, minion: m}
+	x, known := w.store.Receipt(request)
+	r := &run{request: request, minion: m, ticket: ticket, boot: m.boot, lost: !known || x.Ticket != ticket}
 	w.stats.effects++
+	if known && x.Body.Instance != m.instance {
+		w.violateLocked("the server that was meant: %s begins on %s, another instance than %s", requestName(request), m.name, x.Body.Instance)
+	}
 	for _, other := range w.runs[request] {
-		if !other.undone {
+		if !other.unknowable() {
 			w.violateLocked("at most once: %s begins on %s, and it was %s on %s", requestName(request), m.name, other.state, other.minion.name)
 		}
 	}
@@ -46,7 +68,7 @@ func (w *World) effectBegins(m *minion, request string) *run {
 		}
 	}
 	w.runs[request] = append(w.runs[request], r)
-	if x, ok := w.store.Receipt(request); ok && (x.State == receipt.Failed || x.State == receipt.Refused) {
+	if known && w.saysFailed(x, r) {
 		w.violateLocked("no false failed: %s begins on %s, and its receipt is %s (%s)", requestName(request), m.name, x.State, x.Code)
 	}
 	w.noteLocked("%s: EFFECT of %s begins", m.name, requestName(request))
@@ -65,11 +87,30 @@ func (w *World) effectEnds(r *run, state runState) {
 	if state != ranOK {
 		return
 	}
-	// What is refused in a timeline that knows nothing of the start, while the
-	// ledger is silent, is the one thing that can't be known.
-	if x, ok := w.store.Receipt(r.request); ok && (x.State == receipt.Failed || x.State == receipt.Refused && !w.lost[r.request]) {
+	if x, ok := w.store.Receipt(r.request); ok && w.saysFailed(x, r) {
 		w.violateLocked("no false failed: %s succeeds on %s, and its receipt is %s (%s)", requestName(r.request), r.minion.name, x.State, x.Code)
 	}
+}
+
+// saysFailed says that a receipt wrongly says that a run didn't happen, or
+// failed. Two things it may say: what an operator said while nobody answered;
+// and, of a start that was lost with the database, what the copy that was put
+// back had said already, or that the request was refused when it was bound anew
+// and its ledger didn't answer. What waited in the copy is never refused so.
+func (w *World) saysFailed(x receipt.Receipt, r *run) bool {
+	waited := x.Carried && w.carried[x.Request] == receipt.Queued
+	switch {
+	case r.undone || x.Settled && w.blind[x.Request]:
+		return false
+	case r.lost && x.State.Terminal() && w.carried[x.Request] == x.State:
+		return false
+	case x.State == receipt.Refused && r.lost && waited:
+		// Only a ledger that was put back, too, looks as if it had never run.
+		return !r.forgotten || !r.minion.stale || r.minion.tells()
+	case x.State == receipt.Refused:
+		return !r.lost
+	}
+	return x.State == receipt.Failed && !r.unknowable() && !w.fencedByTheOther(x.Code, r)
 }
 
 // startGoesOut checks what must be durable before the first byte of a start.
@@ -85,6 +126,9 @@ func (w *World) startGoesOut(request, ticket, jid string) {
 	r, ok := w.store.Receipt(request)
 	if !ok || r.State != receipt.Dispatching || r.JID != jid || r.Ticket != ticket {
 		w.violateLocked("durable first: the start of %s goes out while the store has %s", requestName(request), r.State)
+	}
+	if w.carried[request] != "" {
+		w.violateLocked("what waited stays: the start of %s goes out, and it was bound before the database was put back", requestName(request))
 	}
 	for _, other := range w.store.Receipts() {
 		if other.Request == request || other.Body.Target != r.Body.Target {
@@ -104,27 +148,31 @@ func (w *World) afterWrite() {
 	w.checked += len(fresh)
 	for _, t := range fresh {
 		w.noteLocked("store: %s %s -> %s %s", requestName(t.Request), t.From, t.To, t.Code)
-		if t.To == receipt.Dispatching {
-			w.lost[t.Request] = false
+		if t.Event == receipt.EventSettle {
+			w.maySettle(t.Request)
+			continue
 		}
+		x, _ := w.store.Receipt(t.Request)
 		switch t.To {
 		case receipt.Succeeded:
 			w.mustHave(t.Request, ranOK)
 		case receipt.Failed:
 			w.mustNotHaveRun(t.Request, t.Code)
 		case receipt.Refused:
-			if !w.lost[t.Request] && len(w.ran(t.Request)) > 0 {
-				w.violateLocked("no false failed: %s is refused (%s) after it ran", requestName(t.Request), t.Code)
+			for _, r := range w.runs[t.Request] {
+				if x.State = receipt.Refused; w.saysFailed(x, r) && !w.refusedUnasked(x, r, t.Code) {
+					w.violateLocked("no false failed: %s is refused (%s) after it ran", requestName(t.Request), t.Code)
+				}
 			}
 		case receipt.Queued, receipt.Dispatching, receipt.Dispatched, receipt.Uncertain:
 		}
 	}
 }
 
-// ran gives what happened of a request and wasn't undone.
+// ran gives what happened of a request and can be known.
 func (w *World) ran(request string) (out []*run) {
 	for _, r := range w.runs[request] {
-		if !r.undone {
+		if !r.unknowable() {
 			out = append(out, r)
 		}
 	}
@@ -143,12 +191,44 @@ func (w *World) mustHave(request string, state runState) {
 func (w *World) mustNotHaveRun(request string, code problem.Code) {
 	for _, r := range w.ran(request) {
 		switch {
+		case w.fencedByTheOther(code, r):
 		case r.state != ranBadly:
 			w.violateLocked("no false failed: %s is failed (%s), and its effect is %s", requestName(request), code, r.state)
 		case code != problem.StateFailed:
 			w.violateLocked("no false failed: %s is failed (%s), and its effect ran", requestName(request), code)
 		}
 	}
+}
+
+// bind binds a request, and checks what the answer may be.
+func (w *World) bind(ctx context.Context, b receipt.Binding, source, canonical []byte) (receipt.Bound, error) {
+	_, unknown := w.store.Lookup(ctx, b.Request)
+	before := w.quarantines(b.Body.Target)
+	bound, err := w.store.Bind(ctx, b, source, canonical)
+	if err != nil || unknown == nil {
+		return bound, err
+	}
+	x := bound.Execution
+	if now := w.quarantines(b.Body.Target); now != "" && now == before && !bound.Reused && x.State == receipt.Queued {
+		w.violate("quarantine: %s may wait for its turn while %s is uncertain", requestName(b.Request), requestName(now))
+	}
+	if w.plan.DatabaseBack > 0 && x.State == receipt.Queued && w.chance("copy what waits", .4) {
+		w.copyDatabase()
+	}
+	if bound.Reused && x.Settled && x.State == receipt.Succeeded {
+		w.violate("settled isn't proved: %s is answered with what an operator said of %s", requestName(b.Request), requestName(x.Request))
+	}
+	return bound, nil
+}
+
+// quarantines gives the first uncertain receipt of a target.
+func (w *World) quarantines(target string) string {
+	for _, r := range w.store.Receipts() {
+		if r.Body.Target == target && r.State == receipt.Uncertain {
+			return r.Request
+		}
+	}
+	return ""
 }
 
 // atTheEnd checks that everything ended, as well as it can.
@@ -159,6 +239,9 @@ func (w *World) atTheEnd() {
 		case r.State != receipt.Uncertain:
 			w.violate("everything ends: %s is still %s", requestName(r.Request), r.State)
 		case w.provable(r):
+			if r.FromLedger && w.knows(LaneUntold) {
+				continue
+			}
 			w.violate("evidence counts: %s is uncertain (%s), and its ledger knows its outcome", requestName(r.Request), r.Code)
 		}
 	}

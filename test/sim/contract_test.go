@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ func TestModelIsLikeTheLedger(t *testing.T) {
 	dir := memoryDir(t)
 	for seed := range uint64(120) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		c := &contract{t: t, r: r, boot: 1, tickets: map[string]string{}}
+		c := &contract{t: t, r: r, boot: 1, tickets: [2]map[string][]string{{}, {}}, nonces: map[string]string{}}
 		machine := ledger.Machine{
 			BootID:    func() (string, error) { return fmt.Sprint(c.boot), nil },
 			SinceBoot: func() (time.Duration, error) { return c.since, nil },
@@ -59,7 +60,8 @@ type contract struct {
 	copies  [2]ledgerCopy
 	boot    int
 	since   time.Duration
-	tickets map[string]string
+	tickets [2]map[string][]string // that each has given, the newest last
+	nonces  map[string]string      // of the last question
 	damaged bool
 	step    string
 }
@@ -71,9 +73,12 @@ var contractStates = []ledger.State{
 // act does one thing to both, and compares what they say.
 func (c *contract) act() {
 	request := fmt.Sprintf("00000000-0000-4000-8000-%012d", c.r.IntN(4))
-	what := c.r.IntN(20)
+	what := c.r.IntN(24)
 	to := contractStates[c.r.IntN(len(contractStates))]
-	ticket := hexOf(drawBytes(c.r, message.TicketSize))
+	nonce := hexOf(drawBytes(c.r, message.NonceSize))
+	if c.r.IntN(4) == 0 && c.nonces[request] != "" {
+		nonce = c.nonces[request] // delivered twice
+	}
 	c.since += time.Duration(c.r.IntN(20)) * time.Second
 	switch what {
 	case 0:
@@ -102,15 +107,17 @@ func (c *contract) act() {
 	}
 	var said [2][]any
 	for i, l := range c.both {
+		before := l.Generation()
 		s, err := l.Lock(context.Background())
 		if err != nil {
 			c.t.Fatalf("%s: %v", c.step, err)
 		}
-		said[i] = c.actOn(s, what, request, to, ticket)
+		said[i] = c.actOn(s, i, what, request, to, nonce)
 		s.Close()
+		said[i] = append(said[i], l.Generation() > before)
 	}
 	if what >= 6 && what < 11 {
-		c.tickets[request] = ticket
+		c.nonces[request] = nonce
 	}
 	for i := range said[0] {
 		if !reflect.DeepEqual(said[0][i], said[1][i]) {
@@ -119,7 +126,26 @@ func (c *contract) act() {
 	}
 }
 
-func (c *contract) actOn(s ledgerSession, what int, request string, to ledger.State, ticket string) (said []any) {
+// prepare gives the ticket that a question gets, and says whether it is a new
+// one.
+func (c *contract) prepare(s ledgerSession, side int, request, nonce string, r *record) []any {
+	if r != nil {
+		if ticket := s.TicketFor(r, nonce); ticket != "" {
+			return []any{"again", slices.Index(c.tickets[side][request], ticket)}
+		}
+	}
+	salt, ticket, err := s.NewTicket(nonce, drawBytes(c.r, message.TicketSize))
+	if err != nil {
+		return []any{class(err)}
+	}
+	err = s.Prepare(ledger.Preparation{Request: request, Instance: "instance", Digest: "digest", Ledger: "ledger", Salt: salt}, ticket)
+	if err == nil {
+		c.tickets[side][request] = append(c.tickets[side][request], ticket)
+	}
+	return []any{class(err)}
+}
+
+func (c *contract) actOn(s ledgerSession, side, what int, request string, to ledger.State, nonce string) (said []any) {
 	r, err := s.Record(request)
 	said = append(said, class(err))
 	switch {
@@ -128,8 +154,14 @@ func (c *contract) actOn(s ledgerSession, what int, request string, to ledger.St
 		said = append(said, class(err))
 	case what >= 6 && what < 11:
 		if err == nil && (r == nil || r.State == ledger.Prepared) && !c.damaged {
-			said = append(said, class(s.Prepare(ledger.Preparation{Request: request, Instance: "instance", Digest: "digest", Ledger: "ledger"}, ticket)))
+			said = append(said, c.prepare(s, side, request, nonce, r)...)
 		}
+	case what >= 20 && r != nil && err == nil:
+		outcome := message.OutcomeSucceeded
+		if what > 21 {
+			outcome = message.OutcomeFailed
+		}
+		said = append(said, class(s.Settle(r, outcome)))
 	case what >= 11 && r != nil && err == nil:
 		said = append(said, class(s.Decide(r, to, problem.StateFailed, &message.Counts{Declared: 1, Failed: 1})))
 	}
@@ -147,9 +179,12 @@ func (c *contract) actOn(s ledgerSession, what int, request string, to ledger.St
 			continue
 		}
 		lives, err := s.TicketLives(known)
-		said = append(said, lives, class(err), s.HasTicket(known, c.tickets[other]), s.HasTicket(known, "x"))
+		said = append(said, lives, class(err), s.HasTicket(known, "x"), s.Knew(known, "x"))
+		for _, ticket := range c.tickets[side][other] {
+			said = append(said, s.HasTicket(known, ticket), s.Knew(known, ticket))
+		}
 		plain := *known
-		plain.real = nil
+		plain.real, plain.ticket = nil, ""
 		switch plain.State { // their own code and counts are theirs
 		case ledger.Started, ledger.Begun, ledger.NeverBegan:
 			plain.Code, plain.Counts = "", nil

@@ -32,7 +32,7 @@ func (x *salt) start() (message.Answer, error) {
 		return message.Answer{}, errGone
 	}
 	if x.m.w.opts.Broken == EffectBeforeBegun {
-		r := x.m.w.effectBegins(x.m, x.j.message.Request)
+		r := x.m.w.effectBegins(x.m, x.j.message.Request, x.j.message.Ticket)
 		defer x.m.w.effectEnds(r, aborted)
 		if a, err := x.in("begun", x.begun); err != nil || a.Result != "" {
 			return a, err
@@ -45,7 +45,7 @@ func (x *salt) start() (message.Answer, error) {
 	if !x.step("run") { // the shim runs only what it is told to
 		return message.Answer{}, errGone
 	}
-	return x.effect(x.m.w.effectBegins(x.m, x.j.message.Request))
+	return x.effect(x.m.w.effectBegins(x.m, x.j.message.Request, x.j.message.Ticket))
 }
 
 // admit answers every start that needs no lease.
@@ -165,6 +165,7 @@ func (x *salt) begun(s ledgerSession) (message.Answer, error) {
 		}
 		return message.Answer{}, err
 	}
+	x.m.setAlive(r.Request, x)
 	return message.Answer{}, nil
 }
 
@@ -239,7 +240,7 @@ func (x *salt) killSalt(r *run, outcome runState, length time.Duration) (message
 // finish writes the outcome, with three tries, and answers it.
 func (x *salt) finish(code problem.Code, counts message.Counts) (a message.Answer, err error) {
 	for range 3 {
-		a, err = x.in("finish", func(s ledgerSession) (message.Answer, error) {
+		a, err = x.inWithin(finishWait, "finish", func(s ledgerSession) (message.Answer, error) {
 			r, err := s.Record(x.j.message.Request)
 			if err != nil || r == nil {
 				return message.Answer{}, errDamaged

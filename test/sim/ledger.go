@@ -23,6 +23,8 @@ type ledgerStore interface {
 	Lose()
 	// Reboot takes away what is outside of the folder and lost with the boot.
 	Reboot()
+	// Generation only grows, but where the folder is put back.
+	Generation() uint64
 }
 
 type ledgerCopy any
@@ -33,12 +35,21 @@ type ledgerSession interface {
 	Adopt(instance string) (*ledger.Identity, error)
 	Record(request string) (*record, error)
 	OpenRecords() ([]*record, error)
+	// NewTicket makes a ticket for the question with a nonce; TicketFor gives the
+	// one that it got before, "" for none.
+	NewTicket(nonce string, drawn []byte) (salt, ticket string, err error)
+	TicketFor(r *record, nonce string) string
 	Prepare(p ledger.Preparation, ticket string) error
 	// Decide writes a fact. Where it is Fenced or NeverBegan, and that isn't
 	// proved, the record is Lapsed, or stays as it is.
 	HasTicket(r *record, ticket string) bool
+	// Knew says that it is or was the record's ticket.
+	Knew(r *record, ticket string) bool
 	TicketLives(r *record) (bool, error)
 	Decide(r *record, to ledger.State, code problem.Code, counts *message.Counts) error
+	// Settle writes an operator's word over an unfinished record, whose lease
+	// was found free.
+	Settle(r *record, outcome message.Outcome) error
 	Close()
 }
 
@@ -46,11 +57,13 @@ type ledgerSession interface {
 type record struct {
 	Request, Instance, Profile, Digest, Ledger string
 
-	State  ledger.State
-	Code   problem.Code
-	Counts *message.Counts
+	State   ledger.State
+	Code    problem.Code
+	Counts  *message.Counts
+	Outcome message.Outcome // of one that an operator settled
 
-	real *ledger.Record // of the real ledger
+	ticket string         // of the model
+	real   *ledger.Record // of the real ledger
 }
 
 func (r *record) unfinished() bool { return r.State == ledger.Started || r.State == ledger.Begun }
@@ -73,16 +86,21 @@ type model struct {
 }
 
 type ledgerData struct {
-	identity *ledger.Identity
-	records  map[string]modelRecord
+	identity   *ledger.Identity
+	records    map[string]modelRecord
+	generation uint64 // facts that were written, or begun to be
 }
 
 type modelRecord struct {
 	record
-	ticket  string
+	former  []string // tickets that it replaced, the last few
+	given   []given  // to whom, of all of these
 	boot    string
 	expires time.Duration
 }
+
+// given is a ticket and the nonce of the question that got it.
+type given struct{ nonce, ticket string }
 
 func newModel(machine ledger.Machine, draw func() string, broken Broken) *model {
 	return &model{
@@ -94,7 +112,7 @@ func newModel(machine ledger.Machine, draw func() string, broken Broken) *model 
 func (m *model) Copy() ledgerCopy {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return ledgerData{identity: m.d.identity, records: maps.Clone(m.d.records)}
+	return ledgerData{identity: m.d.identity, records: maps.Clone(m.d.records), generation: m.d.generation}
 }
 
 func (m *model) Restore(c ledgerCopy) {
@@ -102,7 +120,7 @@ func (m *model) Restore(c ledgerCopy) {
 	defer m.mu.Unlock()
 	d, ok := c.(ledgerData)
 	if ok {
-		m.d = ledgerData{identity: d.identity, records: maps.Clone(d.records)}
+		m.d = ledgerData{identity: d.identity, records: maps.Clone(d.records), generation: d.generation}
 	}
 }
 
@@ -116,6 +134,12 @@ func (m *model) Reboot() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.begun, m.hasRun = map[string]modelRecord{}, false
+}
+
+func (m *model) Generation() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.d.generation
 }
 
 func (m *model) Lock(ctx context.Context) (ledgerSession, error) {
@@ -158,6 +182,7 @@ func (s *modelSession) Adopt(instance string) (*ledger.Identity, error) {
 	if old := s.m.d.identity; old != nil && old.Instance == instance && old.Machine == machine {
 		return old, nil
 	}
+	s.m.d.generation++
 	s.m.d.identity = &ledger.Identity{Version: 1, Ledger: s.m.draw(), Instance: instance, Machine: machine}
 	return s.m.d.identity, nil
 }
@@ -180,6 +205,7 @@ func (m *model) read(request string) (*record, error) {
 			r.State == ledger.Begun && witness.State != ledger.Begun && witness.ticket == r.ticket:
 			r, ok = witness, true
 			m.d.records[request] = r
+			m.d.generation++
 		}
 	}
 	if !ok {
@@ -231,12 +257,20 @@ func (s *modelSession) Prepare(p ledger.Preparation, ticket string) error {
 	s.m.hasRun = true
 	old := s.m.d.records[p.Request]
 	r := modelRecord{
-		record: record{Request: p.Request, Instance: p.Instance, Profile: p.Profile, Digest: p.Digest, Ledger: p.Ledger, State: ledger.Prepared},
-		ticket: ticket, boot: boot, expires: since + ledger.TicketLife,
+		record: record{
+			Request: p.Request, Instance: p.Instance, Profile: p.Profile, Digest: p.Digest, Ledger: p.Ledger,
+			State: ledger.Prepared, ticket: ticket,
+		},
+		given: []given{{p.Salt, ticket}}, boot: boot, expires: since + ledger.TicketLife,
+	}
+	if old.State == ledger.Prepared {
+		r.former, r.given = append(slices.Clone(old.former), old.ticket), append(slices.Clone(old.given), r.given...)
+		r.former, r.given = r.former[max(0, len(r.former)-maxFormer):], r.given[max(0, len(r.given)-maxFormer-1):]
 	}
 	if old.State != "" && old.State != ledger.Prepared { // its decision stays
-		r.State, r.Code, r.Counts = old.State, old.Code, old.Counts
+		r.State, r.Code, r.Counts, r.Outcome = old.State, old.Code, old.Counts, old.Outcome
 	}
+	s.m.d.generation++
 	s.m.d.records[p.Request] = r
 	return nil
 }
@@ -255,6 +289,32 @@ func (s *modelSession) HasTicket(r *record, ticket string) bool {
 	return s.m.d.records[r.Request].ticket == ticket
 }
 
+// maxFormer is how many replaced tickets a record remembers.
+const maxFormer = 4
+
+func (s *modelSession) Knew(r *record, ticket string) bool {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	known := s.m.d.records[r.Request]
+	return known.ticket == ticket || slices.Contains(known.former, ticket)
+}
+
+// NewTicket keeps the nonce itself in the place of a salt.
+func (s *modelSession) NewTicket(nonce string, drawn []byte) (salt, ticket string, err error) {
+	return nonce, hexOf(drawn), nil
+}
+
+func (s *modelSession) TicketFor(r *record, nonce string) string {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	for _, g := range s.m.d.records[r.Request].given {
+		if g.nonce == nonce {
+			return g.ticket
+		}
+	}
+	return ""
+}
+
 func (s *modelSession) TicketLives(r *record) (bool, error) {
 	if r.State != ledger.Prepared {
 		return false, nil
@@ -271,7 +331,12 @@ func (s *modelSession) TicketLives(r *record) (bool, error) {
 	return thisBoot && inTime, nil
 }
 
-// before says from which state a fact leads.
+// follows says that a fact may be written over a state.
+func follows(to, state ledger.State) bool {
+	return state == before(to) || to == ledger.Settled && state == ledger.Started
+}
+
+// before says from which state a fact leads, among others.
 func before(to ledger.State) ledger.State {
 	switch to {
 	case ledger.Started, ledger.Fenced, ledger.Lapsed:
@@ -305,13 +370,36 @@ func (s *modelSession) Decide(r *record, to ledger.State, code problem.Code, cou
 	switch {
 	case s.m.broken == NotExclusive && before(to) == ledger.Prepared && before(known.State) == ledger.Prepared:
 		// Fence and start are two files: neither excludes the other.
-	case now == nil || known.State != before(to):
+	case now == nil || !follows(to, known.State) || known.ticket != r.ticket:
 		return errTaken
 	}
+	s.m.d.generation++
 	known.State, known.Code, known.Counts = to, code, counts
 	s.m.d.records[r.Request] = known
 	r.State, r.Code, r.Counts = to, code, counts
 	return s.m.testify(r.Request, known, to)
+}
+
+// Settle is Decide for an operator's word.
+func (s *modelSession) Settle(r *record, outcome message.Outcome) error {
+	if !r.unfinished() {
+		return problem.New(problem.Internal, "only what is unfinished is settled")
+	}
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	now, err := s.m.read(r.Request)
+	if err != nil {
+		return err
+	}
+	known := s.m.d.records[r.Request]
+	if now == nil || !follows(ledger.Settled, known.State) || known.ticket != r.ticket {
+		return errTaken
+	}
+	s.m.d.generation++
+	known.State, known.Code, known.Counts, known.Outcome = ledger.Settled, "", nil, outcome
+	s.m.d.records[r.Request] = known
+	r.State, r.Code, r.Counts, r.Outcome = ledger.Settled, "", nil, outcome
+	return s.m.testify(r.Request, known, ledger.Settled)
 }
 
 // testify leaves, outside of the folder, that an effect is handed over, and
@@ -326,8 +414,8 @@ func (m *model) testify(request string, known modelRecord, to ledger.State) erro
 	case to == ledger.Begun:
 		known.State, known.Code, known.Counts = ledger.Begun, "", nil
 		m.begun[request] = known
-	case to == ledger.Finished && has && witness.State == ledger.Begun:
-		witness.State, witness.Code, witness.Counts = to, known.Code, known.Counts
+	case (to == ledger.Finished || to == ledger.Settled) && has && witness.State == ledger.Begun:
+		witness.State, witness.Code, witness.Counts, witness.Outcome = to, known.Code, known.Counts, known.Outcome
 		m.begun[request] = witness
 	}
 	return nil

@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	declared  = 1
-	lockWait  = 5 * time.Second
-	leaseWait = 10 * time.Second
+	declared   = 1
+	lockWait   = 5 * time.Second
+	finishWait = time.Hour
+	leaseWait  = 10 * time.Second
 )
 
 // minion is one machine. Two of them may have the same id.
@@ -24,7 +25,9 @@ type minion struct {
 	id      string // its Salt id
 	name    string // in traces
 	machine string // its machine-id
-	ledger  ledgerStore
+
+	instance string
+	ledger   ledgerStore
 
 	// Under the world's lock.
 	up     bool
@@ -34,25 +37,45 @@ type minion struct {
 	seen   map[string]bool // JIDs that this minion process has run
 	copies []diskCopy
 
-	tickets map[string]given // the last of each request
+	tickets map[string]ticketGiven // the last of each request
+
+	// alive are the executors that have handed an effect over: the lock on a
+	// witness tells, also where the lease is a file that was put back.
+	alive     map[string]*salt
+	destroyed bool
+	cloned    bool // there is a second machine with its id
+	stale     bool // its ledger was put back from a copy
 }
 
-type given struct {
+// lives says that the executor that handed over the effect of a request is
+// there still.
+func (m *minion) lives(request string) bool {
+	m.w.mu.Lock()
+	defer m.w.mu.Unlock()
+	x := m.alive[request]
+	return x != nil && x.boot == m.boot && !x.executorDead.Load()
+}
+
+func (m *minion) setAlive(request string, x *salt) {
+	m.w.mu.Lock()
+	defer m.w.mu.Unlock()
+	m.alive[request] = x
+}
+
+type ticketGiven struct {
 	boot int
 	at   time.Time
 }
 
-// diskCopy is what a snapshot holds, and which effects were over or had begun
-// by then.
+// diskCopy is what a snapshot holds, and which effects had begun by then.
 type diskCopy struct {
 	ledger ledgerCopy
 	at     time.Time
 	runs   map[*run]bool
-	states map[string]ledger.State
 }
 
-func (w *World) newMinion(id, name, machine string) *minion {
-	m := &minion{w: w, id: id, name: name, machine: machine, up: true, boot: 1, bootAt: time.Now().Add(-time.Hour), seen: map[string]bool{}, tickets: map[string]given{}}
+func (w *World) newMinion(id, name, machine, instance string) *minion {
+	m := &minion{w: w, id: id, name: name, machine: machine, instance: instance, up: true, boot: 1, bootAt: time.Now().Add(-time.Hour), seen: map[string]bool{}, tickets: map[string]ticketGiven{}, alive: map[string]*salt{}}
 	if w.opts.Ledgers != nil {
 		m.ledger = w.opts.Ledgers(name, m)
 	} else {
@@ -125,7 +148,7 @@ func (x *salt) step(name string) bool {
 func (m *minion) receive(j job) {
 	w := m.w
 	w.mu.Lock()
-	if !m.up || m.seen[j.jid] {
+	if !m.up || m.destroyed || m.seen[j.jid] {
 		w.mu.Unlock()
 		return
 	}
@@ -149,13 +172,14 @@ func (m *minion) run(j job) {
 	w := m.w
 	w.mu.Lock()
 	x := &salt{m: m, j: j, boot: m.boot}
-	up := m.up
+	up := m.up && !m.destroyed
 	w.mu.Unlock()
 	if !up {
 		return
 	}
 	w.wg.Go(func() {
 		defer x.release()
+		defer x.end()
 		w.opened(j)
 		if !w.sleep(w.span("spawn "+m.name, time.Millisecond, 30*time.Millisecond)) {
 			return
@@ -176,6 +200,15 @@ func (m *minion) run(j job) {
 	})
 }
 
+// end is the end of the executor.
+func (x *salt) end() {
+	x.m.w.mu.Lock()
+	defer x.m.w.mu.Unlock()
+	if request := x.j.message.Request; x.m.alive[request] == x {
+		delete(x.m.alive, request)
+	}
+}
+
 // release ends the Salt job process: the kernel frees its lease.
 func (x *salt) release() {
 	x.m.w.mu.Lock()
@@ -188,28 +221,39 @@ func (x *salt) release() {
 func (x *salt) answer() (message.Answer, error) {
 	switch x.j.message.Kind {
 	case message.Prepare:
-		return x.prepare()
+		return orBusy(x.prepare())
 	case message.Start:
 		return x.start()
 	case message.Evidence:
 		return x.evidence()
 	case message.Update:
-		return x.update()
+		return orBusy(x.update())
 	case message.Settle:
+		return orBusy(x.settle())
 	}
 	return message.Answer{}, problem.New(message.WrongKind, "unknown")
+}
+
+// orBusy is what prepare, update and settle say where another executor has its
+// turn and doesn't end it.
+func orBusy(a message.Answer, err error) (message.Answer, error) {
+	if problem.CodeOf(err) == ledger.Locked {
+		return refused(problem.TargetBusy), nil
+	}
+	return a, err
 }
 
 func (x *salt) fill(a message.Answer) message.Answer {
 	q := x.j.message
 	a.Protocol, a.Kind, a.Request, a.Target, a.Nonce = message.Protocol, q.Kind, q.Request, q.Target, q.Nonce
 	a.Machine = x.m.machine
+	a.Generation = x.m.ledger.Generation()
 	return a
 }
 
 // session takes a turn at the ledger.
-func (x *salt) session() (ledgerSession, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+func (x *salt) session(wait time.Duration) (ledgerSession, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	return x.m.ledger.Lock(ctx)
 }
@@ -218,10 +262,14 @@ var errGone = problem.New(problem.Internal, "the executor is gone")
 
 // in does something in a turn of its own.
 func (x *salt) in(name string, f func(s ledgerSession) (message.Answer, error)) (message.Answer, error) {
+	return x.inWithin(lockWait, name, f)
+}
+
+func (x *salt) inWithin(wait time.Duration, name string, f func(s ledgerSession) (message.Answer, error)) (message.Answer, error) {
 	if !x.step(name) {
 		return message.Answer{}, errGone
 	}
-	s, err := x.session()
+	s, err := x.session(wait)
 	if err != nil {
 		return message.Answer{}, err
 	}
@@ -267,16 +315,21 @@ func (x *salt) prepare() (message.Answer, error) {
 		if err != nil {
 			return refused(problem.LedgerUnwritable), nil
 		}
+		var settlements *message.SettlementStates
+		if x.isOurs(id) {
+			settlements = x.owed(s)
+		}
 		a, err := x.prepareIn(s, id)
+		if x.gone() && err != nil {
+			return a, errGone
+		}
 		if err != nil {
-			if x.gone() {
-				return a, errGone
-			}
 			a = refused(problem.LedgerUnwritable)
 		}
 		if id != nil && a.Ledger == "" {
 			a.Ledger, a.Instance = id.Ledger, id.Instance
 		}
+		a.Settlements = settlements
 		return a, nil
 	})
 }
@@ -297,17 +350,26 @@ func (x *salt) prepareIn(s ledgerSession, id *ledger.Identity) (message.Answer, 
 	case id.Instance != q.Instance:
 		return refused(problem.InstanceDiffers), nil
 	}
+	if r != nil {
+		if ticket := s.TicketFor(r, q.Nonce); ticket != "" {
+			return about(r, message.Answer{Result: message.Prepared, Ticket: ticket}), nil
+		}
+	}
 	if x.m.w.opts.Broken != UnfinishedIgnored {
 		if a, err := x.clear(s); err != nil || a.Result != "" {
 			return a, err
 		}
 	}
-	ticket := hexOf(drawBytes(x.m.w.draw("ticket/"+x.m.name), message.TicketSize))
+	salt, ticket, err := s.NewTicket(q.Nonce, drawBytes(x.m.w.draw("ticket/"+x.m.name), message.TicketSize))
+	if err != nil {
+		return message.Answer{}, err
+	}
 	if !x.step("before prepared") {
 		return message.Answer{}, errGone
 	}
 	if err := s.Prepare(ledger.Preparation{
 		Request: q.Request, Target: q.Target, Instance: q.Instance, Profile: x.j.body.Profile, Digest: q.Digest, Ledger: id.Ledger,
+		Salt: salt,
 	}, ticket); err != nil {
 		return message.Answer{}, err
 	}
@@ -323,7 +385,7 @@ func (m *minion) prepared(request string) {
 	w := m.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m.tickets[request] = given{boot: m.boot, at: time.Now()}
+	m.tickets[request] = ticketGiven{boot: m.boot, at: time.Now()}
 	w.noteLocked("%s: record of %s is prepared", m.name, requestName(request))
 }
 
@@ -379,7 +441,7 @@ func (x *salt) look(s ledgerSession, r *record) (message.Answer, error) {
 			return about(r, a), err
 		}
 	}
-	a := message.Answer{Code: r.Code}
+	a := message.Answer{Code: r.Code, Outcome: r.Outcome}
 	switch r.State {
 	case ledger.Prepared:
 		a.Result = message.NotStartedYet
@@ -402,7 +464,7 @@ func (x *salt) look(s ledgerSession, r *record) (message.Answer, error) {
 func (x *salt) lookUnfinished(s ledgerSession, r *record) (message.Answer, error) {
 	w := x.m.w
 	held, holder := x.m.held()
-	if held && (holder == r.Request || r.State == ledger.Started) {
+	if held && (holder == r.Request || r.State == ledger.Started) || x.m.lives(r.Request) {
 		return message.Answer{Result: message.Running}, nil
 	}
 	if r.State == ledger.Started {
@@ -455,7 +517,7 @@ func (x *salt) fence(s ledgerSession, r *record) error {
 	if r.State != ledger.Prepared || !x.j.body.Fence {
 		return nil
 	}
-	if !s.HasTicket(r, q.Ticket) && x.m.w.opts.Broken != AnyTicketFences {
+	if !s.Knew(r, q.Ticket) && x.m.w.opts.Broken != AnyTicketFences {
 		return nil
 	}
 	lives, err := s.TicketLives(r)
@@ -467,24 +529,6 @@ func (x *salt) fence(s ledgerSession, r *record) error {
 		return nil
 	}
 	return err
-}
-
-func (x *salt) update() (message.Answer, error) {
-	return x.in("update", func(s ledgerSession) (message.Answer, error) {
-		id, err := s.Identity()
-		if err != nil {
-			return message.Answer{}, err
-		}
-		if !x.isOurs(id) || id.Instance != x.j.message.Instance {
-			if held, _ := x.m.held(); held {
-				return refused(problem.TargetBusy), nil
-			}
-			if id, err = s.Adopt(x.j.message.Instance); err != nil {
-				return message.Answer{}, err
-			}
-		}
-		return message.Answer{Result: message.Updated, Ledger: id.Ledger, Instance: id.Instance}, nil
-	})
 }
 
 // knows says that the ledger of a minion has the outcome of a receipt.
@@ -508,10 +552,13 @@ func (m *minion) knows(r receipt.Receipt) bool {
 	case ledger.Finished:
 		return true
 	case ledger.Fenced, ledger.Refused, ledger.NeverBegan:
-		// Where it was seen running before, that it never ran is no outcome.
-		return r.Code != problem.Interrupted && r.Code != problem.StillRunning
+		// Where it was seen running before, or the ledger is known to forget, that
+		// it never ran is no outcome.
+		forgotten, err := m.w.store.Forgotten(ctx, r.Request, known.Ledger)
+		return err == nil && !forgotten && r.Code != problem.Interrupted && r.Code != problem.StillRunning
 	case ledger.Prepared: // the claimed ticket is long dead: it is fenced by now
-		return r.Ticket != "" && s.HasTicket(known, r.Ticket)
+		forgotten, err := m.w.store.Forgotten(ctx, r.Request, known.Ledger)
+		return err == nil && !forgotten && r.Ticket != "" && s.Knew(known, r.Ticket)
 	case ledger.Started, ledger.Begun, ledger.Lapsed, ledger.Settled:
 	}
 	return false

@@ -58,7 +58,11 @@ type Plan struct {
 	LedgerLost   int // with an adoption afterwards
 	LedgerBack   int // put back from a copy, the whole disk or the folder alone
 	Clones       int
-	DatabaseBack int
+	DatabaseBack int // `masterd restore` of an older copy
+	DatabaseLost int // `masterd init`, without a copy
+	Replaced     int // servers that are destroyed, and get a successor
+	Operators    int // who look after what is uncertain
+	SameSource   float64
 }
 
 // drawPlan draws what may go wrong. Half of all faults are off in a schedule,
@@ -86,10 +90,10 @@ func (w *World) drawPlan() Plan {
 		StoreFails: p(.1), StoreToldFalse: p(.1), StoreStalls: p(.05), KilledAtStep: p(.04),
 		ExecutorKilled: p(.03), SaltKilled: p(.3), Stalled: p(.04), EffectFails: p(.5), EffectLong: p(.5),
 		Kills: n(3), Stops: n(1), MasterDowns: n(2), Deaf: n(2), Gaps: n(3), ClockSteps: n(2),
-		Reboots: n(2), MinionDowns: n(2),
+		Reboots: n(2), MinionDowns: n(2), Operators: n(4), SameSource: .2,
 	}
 	// What can't be told apart when it comes together comes alone.
-	switch r.IntN(8) {
+	switch r.IntN(12) {
 	case 0:
 		plan.LedgerLost = 1
 	case 1:
@@ -98,6 +102,14 @@ func (w *World) drawPlan() Plan {
 		plan.Clones = 1
 	case 3:
 		plan.DatabaseBack = 1 + r.IntN(2)
+	case 4:
+		plan.DatabaseLost = 1
+	case 5:
+		plan.DatabaseBack, plan.LedgerLost = 1+r.IntN(2), 1
+	case 6:
+		plan.DatabaseBack, plan.LedgerBack = 1+r.IntN(2), 1
+	case 7:
+		plan.Replaced = 1
 	}
 	return plan
 }
@@ -123,6 +135,9 @@ func (w *World) events() []event {
 	add(p.LedgerLost, "ledger lost", func(r *rand.Rand) { w.loseLedger(r) })
 	add(p.LedgerBack, "ledger back", func(r *rand.Rand) { w.putLedgerBack(r) })
 	add(p.Clones, "clone", func(r *rand.Rand) { w.clone(r) })
+	add(p.DatabaseLost, "database lost", func(*rand.Rand) { w.loseDatabase() })
+	add(p.Replaced, "replaced", func(r *rand.Rand) { w.replace(r) })
+	add(p.Operators, "operator", func(r *rand.Rand) { w.operate(r) })
 	add(p.DatabaseBack, "database back", func(r *rand.Rand) { w.putDatabaseBack(r) })
 	return all
 }

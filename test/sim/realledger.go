@@ -25,8 +25,24 @@ type realLedger struct {
 	machine ledger.Machine
 }
 
+func (r *realLedger) open() (*ledger.Ledger, error) {
+	return ledger.Open(ledger.Config{Dir: r.dir, RunDir: r.dir + ".run", Machine: r.machine, Random: rand.Reader})
+}
+
+func (r *realLedger) Generation() uint64 {
+	l, err := r.open()
+	if err != nil {
+		return 0
+	}
+	g, err := l.Generation()
+	if err != nil {
+		return 0
+	}
+	return g
+}
+
 func (r *realLedger) Lock(ctx context.Context) (ledgerSession, error) {
-	l, err := ledger.Open(ledger.Config{Dir: r.dir, RunDir: r.dir + ".run", Machine: r.machine, Random: rand.Reader})
+	l, err := r.open()
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +123,7 @@ func (s *realSession) Record(request string) (*record, error) {
 func recordOf(r *ledger.Record) *record {
 	return &record{
 		Request: r.Request, Instance: r.Instance, Profile: r.Profile, Digest: r.Digest, Ledger: r.Ledger,
-		State: r.State, Code: r.Code, Counts: r.Counts, real: r,
+		State: r.State, Code: r.Code, Counts: r.Counts, Outcome: r.Outcome, real: r,
 	}
 }
 
@@ -120,6 +136,14 @@ func (s *realSession) OpenRecords() (out []*record, err error) {
 }
 
 func (s *realSession) HasTicket(r *record, ticket string) bool { return r.real.HasTicket(ticket) }
+
+func (s *realSession) NewTicket(nonce string, _ []byte) (salt, ticket string, err error) {
+	return s.l.NewTicket(nonce)
+}
+
+func (s *realSession) TicketFor(r *record, nonce string) string { return r.real.TicketFor(nonce) }
+
+func (s *realSession) Knew(r *record, ticket string) bool { return r.real.Knew(ticket) }
 
 func (s *realSession) TicketLives(r *record) (bool, error) { return s.Session.TicketLives(r.real) }
 
@@ -148,6 +172,19 @@ func (s *realSession) Decide(r *record, to ledger.State, code problem.Code, coun
 	}
 	if err == nil {
 		r.State, r.Code, r.Counts = r.real.State, r.real.Code, r.real.Counts
+	}
+	return err
+}
+
+func (s *realSession) Settle(r *record, outcome message.Outcome) error {
+	lease, err := s.l.ProbeLease()
+	if err != nil {
+		return err
+	}
+	defer lease.Release()
+	err = s.Session.Settle(r.real, outcome, lease)
+	if err == nil {
+		r.State, r.Code, r.Counts, r.Outcome = r.real.State, r.real.Code, r.real.Counts, r.real.Outcome
 	}
 	return err
 }

@@ -8,20 +8,21 @@ import (
 	"slices"
 	"time"
 
-	"github.com/oduflow/oduflow-salt/internal/ledger"
 	"github.com/oduflow/oduflow-salt/internal/message"
 	"github.com/oduflow/oduflow-salt/internal/problem"
 	"github.com/oduflow/oduflow-salt/internal/receipt"
 	"github.com/oduflow/oduflow-salt/internal/start"
 )
 
-const instance = "0b5e7a52-6a7e-4a0e-9f0e-2f4d3b1a0001"
+// instanceNo gives the instance of the n-th server that there ever was.
+func instanceNo(n int) string { return fmt.Sprintf("0b5e7a52-6a7e-4a0e-9f0e-2f4d3b1a%04d", n) }
 
 // Run runs one schedule. It must be called in a synctest bubble.
 func Run(o Options) Result {
 	w := newWorld(o)
 	for n := range w.plan.Targets {
-		w.adopted(w.newMinion(fmt.Sprintf("web-%d", n+1), fmt.Sprintf("web-%d", n+1), fmt.Sprintf("machine-%d", n+1)))
+		name := fmt.Sprintf("web-%d", n+1)
+		w.adopted(w.newMinion(name, name, fmt.Sprintf("machine-%d", n+1), instanceNo(n+1)))
 	}
 	w.startMaster()
 	w.takeCopies()
@@ -38,15 +39,18 @@ func Run(o Options) Result {
 	w.heal()
 	w.settle()
 	w.atTheEnd()
+	result := Result{Statuses: map[receipt.State]int{}}
+	for _, r := range w.store.Receipts() {
+		result.Statuses[r.State]++
+	}
+	w.bringBack()
 	close(w.stop)
 	if p := w.current(); p != nil {
 		p.kill("at the end")
 	}
 	w.wg.Wait()
-	result := Result{Violation: w.violation, Trace: w.trace, Statuses: map[receipt.State]int{}, Effects: w.stats.effects, Starts: w.stats.starts, Opened: w.stats.opened}
-	for _, r := range w.store.Receipts() {
-		result.Statuses[r.State]++
-	}
+	result.Violation, result.Trace = w.violation, w.trace
+	result.Effects, result.Starts, result.Opened, result.Known = w.stats.effects, w.stats.starts, w.stats.opened, w.stats.known
 	return result
 }
 
@@ -59,13 +63,13 @@ func (w *World) adopted(m *minion) {
 		return
 	}
 	defer s.Close()
-	id, err := s.Adopt(instance)
+	id, err := s.Adopt(m.instance)
 	if err != nil {
 		w.violate("setup: %v", err)
 		return
 	}
 	err = w.store.Adopt(ctx, receipt.Target{
-		ID: m.id, Instance: instance, Fingerprint: minionFingerprint, Ledger: id.Ledger, Machine: m.machine, AdoptedAt: w.clock.Now(),
+		ID: m.id, Instance: m.instance, Fingerprint: minionFingerprint, Ledger: id.Ledger, Machine: m.machine, AdoptedAt: w.clock.Now(),
 	})
 	if err != nil {
 		w.violate("setup: %v", err)
@@ -78,11 +82,12 @@ func (w *World) call(n int) {
 	r := w.draw("caller")
 	id := uuid([16]byte(append(drawBytes(r, 14), 0, byte(n))))
 	source := fmt.Sprintf("state%d:\n  test.nop: []\n", n)
-	if n > 0 && r.IntN(5) == 0 {
+	if n > 0 && r.Float64() < w.plan.SameSource {
 		source = fmt.Sprintf("state%d:\n  test.nop: []\n", r.IntN(n))
 	}
+	target := 1 + r.IntN(w.plan.Targets)
 	q := start.CustomRequest{
-		Request: id, Target: fmt.Sprintf("web-%d", 1+r.IntN(w.plan.Targets)), Instance: instance,
+		Request: id, Target: fmt.Sprintf("web-%d", target), Instance: instanceNo(target),
 		Source: []byte(source), Revision: int64(n), Again: r.IntN(4) == 0,
 	}
 	at := time.Duration(r.Int64N(int64(w.plan.Length)*7/10 + 1))
@@ -108,6 +113,7 @@ func (w *World) keepCalling(q start.CustomRequest) {
 			case err == nil:
 				w.note("caller: %s is %s", requestName(q.Request), a.Status)
 				return
+			case code == problem.NotConfigured: // the database is new, and will know it soon
 			case problem.RowOf(code).HTTP == 409:
 				if code == problem.PreviousRequired && q.Previous == "" {
 					q.Previous = w.lastFailed(q)
@@ -266,6 +272,7 @@ func (m *minion) reboot(back *diskCopy, how string) {
 	w := m.w
 	w.mu.Lock()
 	m.boot++
+	boot := m.boot
 	m.up, m.lease, m.seen = false, nil, map[string]bool{}
 	w.noteLocked("%s: reboots", m.name)
 	for _, runs := range w.runs {
@@ -274,6 +281,7 @@ func (m *minion) reboot(back *diskCopy, how string) {
 				r.state = aborted
 				w.noteLocked("%s: EFFECT of %s ends with the boot", m.name, requestName(r.request))
 			}
+			r.forgotten = r.forgotten || r.misplaced && r.minion == m
 		}
 	}
 	w.mu.Unlock()
@@ -284,8 +292,10 @@ func (m *minion) reboot(back *diskCopy, how string) {
 	w.after(w.span("boot", 3*time.Second, 90*time.Second), func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		m.up, m.bootAt = true, time.Now()
-		w.noteLocked("%s: is up", m.name)
+		if m.boot == boot { // else it rebooted again meanwhile
+			m.up, m.bootAt = true, time.Now()
+			w.noteLocked("%s: is up", m.name)
+		}
 	})
 }
 
@@ -301,201 +311,6 @@ func (m *minion) down(d time.Duration) {
 		m.up = true
 		w.noteLocked("%s: is up", m.name)
 	})
-}
-
-func (w *World) loseLedger(r *rand.Rand) {
-	m := w.someMinion(r)
-	w.note("%s: its ledger is lost", m.name)
-	m.ledger.Lose()
-	w.mu.Lock()
-	m.lease = nil
-	w.mu.Unlock()
-	if r.IntN(2) == 0 {
-		m.reboot(nil, "")
-	}
-	if r.IntN(3) > 0 {
-		w.after(time.Duration(r.Int64N(int64(6*time.Minute))), func() { w.adoptAgain(m) })
-	}
-}
-
-// adoptAgain is an operator's `masterd adopt`.
-func (w *World) adoptAgain(m *minion) {
-	p := w.current()
-	if p == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	_, err := p.adopt.Adopt(ctx, m.id, instance, "lost", "operator")
-	w.note("operator: adopts %s: %v", m.id, err)
-}
-
-// takeCopies makes copies of disks and of the database, at odd moments.
-func (w *World) takeCopies() {
-	r := w.draw("copies")
-	if w.plan.DatabaseBack > 0 {
-		for range 6 {
-			w.after(time.Duration(r.Int64N(int64(w.plan.Length))), func() {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				w.copies = append(w.copies, w.store.Copy())
-			})
-		}
-	}
-	if w.plan.LedgerBack > 0 {
-		for _, m := range w.minions {
-			for range 6 {
-				w.after(time.Duration(r.Int64N(int64(w.plan.Length))), m.takeCopy)
-			}
-		}
-	}
-}
-
-// takeCopy is a snapshot of a minion's disk.
-func (m *minion) takeCopy() {
-	w := m.w
-	c := diskCopy{ledger: m.ledger.Copy(), at: time.Now(), runs: map[*run]bool{}, states: m.states()}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, runs := range w.runs {
-		for _, r := range runs {
-			c.runs[r] = true
-		}
-	}
-	m.copies = append(m.copies, c)
-	w.noteLocked("%s: a copy of its disk is taken", m.name)
-}
-
-// states gives the state of every record that the world knows of.
-func (m *minion) states() map[string]ledger.State {
-	out := map[string]ledger.State{}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
-	s, err := m.ledger.Lock(ctx)
-	if err != nil {
-		return nil // somebody is at it
-	}
-	defer s.Close()
-	for _, r := range m.w.store.Receipts() {
-		if known, err := s.Record(r.Request); err == nil && known != nil {
-			out[r.Request] = known.State
-		}
-	}
-	return out
-}
-
-// putLedgerBack restores a copy: the whole disk with a reboot, or the folder
-// alone. The folder alone is put back without a reboot only from a copy in
-// which every ticket is dead by now.
-func (w *World) putLedgerBack(r *rand.Rand) {
-	m := w.someMinion(r)
-	w.mu.Lock()
-	copies := m.copies
-	w.mu.Unlock()
-	if len(copies) == 0 {
-		return
-	}
-	c := copies[r.IntN(len(copies))]
-	if c.states == nil {
-		return
-	}
-	switch r.IntN(3) {
-	case 0:
-		m.reboot(&c, "disk")
-	case 1:
-		m.reboot(&c, "folder")
-	default:
-		if time.Since(c.at) > ledger.TicketLife {
-			m.putBack(c, false)
-		}
-	}
-}
-
-func (m *minion) putBack(c diskCopy, disk bool) {
-	w := m.w
-	m.ledger.Restore(c.ledger)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	m.lease = nil // its file is another one now
-	w.noteLocked("%s: its ledger is put back to %s (whole disk: %t)", m.name, c.at.Sub(w.began), disk)
-	if !disk {
-		return
-	}
-	for _, runs := range w.runs {
-		for _, r := range runs {
-			if r.minion == m && !c.runs[r] {
-				r.undone = true
-			}
-		}
-	}
-}
-
-// clone makes a second machine with the same key and the same ledger.
-func (w *World) clone(r *rand.Rand) {
-	m := w.someMinion(r)
-	for !m.quiet() {
-		if !w.sleep(3*time.Second) || w.isHealed() {
-			return
-		}
-	}
-	machine := m.machine
-	if r.IntN(3) == 0 {
-		machine += "'"
-	}
-	c := m.ledger.Copy()
-	twin := w.newMinion(m.id, m.name+"'", machine)
-	twin.ledger.Restore(c)
-	w.note("%s: is cloned (machine-id %s)", m.name, machine)
-}
-
-// quiet says that no record of a minion is prepared or just started.
-func (m *minion) quiet() bool {
-	states := m.states()
-	for _, s := range states {
-		if s == ledger.Prepared || s == ledger.Started {
-			return false
-		}
-	}
-	return states != nil
-}
-
-// putDatabaseBack puts yesterday's copy in the place of the database.
-func (w *World) putDatabaseBack(r *rand.Rand) {
-	w.mu.Lock()
-	if w.held {
-		w.mu.Unlock()
-		return
-	}
-	w.held = true
-	p := w.master
-	w.mu.Unlock()
-	if p != nil {
-		p.kill("for a restore")
-	}
-	for { // an operator is slower than a ticket lives
-		w.mu.Lock()
-		left := 150*time.Second - time.Since(w.lastSent)
-		w.mu.Unlock()
-		if left <= 0 {
-			break
-		}
-		if !w.sleep(left) {
-			return
-		}
-	}
-	w.mu.Lock()
-	if len(w.copies) > 0 && !w.healed {
-		w.store.Restore(w.copies[r.IntN(len(w.copies))])
-		w.checked = w.store.Written()
-		w.timeline++
-		for key := range w.starts {
-			w.lost[key.request] = true
-		}
-		w.noteLocked("masterd: its database is put back")
-	}
-	w.held = false
-	w.mu.Unlock()
-	w.startMaster()
 }
 
 // opened opens what masterd sealed, and compares it with what the model reads.
@@ -522,6 +337,7 @@ func (w *World) opened(j job) {
 	if m.Protocol != want.Protocol || m.Target != want.Target || m.Instance != want.Instance || m.Request != want.Request ||
 		m.Ticket != want.Ticket || m.Digest != want.Digest || m.Nonce != want.Nonce ||
 		string(body.ResultKey) != string(j.body.ResultKey) || body.Fence != j.body.Fence || body.Profile != j.body.Profile ||
+		body.Outcome != j.body.Outcome || !slices.Equal(body.Owed, j.body.Owed) ||
 		want.Kind == message.Start && hexOf(sum[:]) != want.Digest {
 		w.violate("sealed: %+v, and the model reads %+v", m, want)
 	}

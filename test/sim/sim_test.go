@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -22,7 +23,10 @@ var (
 	schedules = flag.Int("schedules", envInt("ODUFLOW_SCHEDULES", 300), "how many schedules to run (ODUFLOW_SCHEDULES)")
 	first     = flag.Uint64("first", 1, "the first seed")
 	seed      = flag.Uint64("seed", 0, "run this seed alone, and print its trace")
+	reports   = flag.Int("reports", 5, "how many violations to print")
+	strict    = flag.Bool("strict", false, "overlook no known defect")
 	broken    = flag.String("broken", "", "the defect to run -seed with")
+	planOf    = flag.String("plan", "", "the defect whose plan to run -seed with")
 )
 
 func envInt(name string, otherwise int) int {
@@ -65,8 +69,8 @@ func TestSeed(t *testing.T) {
 	if *seed == 0 {
 		t.Skip("no -seed")
 	}
-	o := sim.Options{Seed: *seed, Broken: sim.Broken(*broken)}
-	if d := defectOf(o.Broken); d != nil {
+	o := sim.Options{Seed: *seed, Broken: sim.Broken(*broken), Strict: *strict}
+	if d := defectOf(sim.Broken(cmp.Or(*planOf, *broken))); d != nil {
 		o.Plan = d.plan
 	}
 	r := run(t, o)
@@ -88,6 +92,7 @@ func TestSchedules(t *testing.T) {
 	next.Store(*first - 1)
 	var mu sync.Mutex
 	total := map[receipt.State]int{}
+	known := map[sim.Known]int{}
 	starts, effects, failures := 0, 0, 0
 	t.Run("all", func(t *testing.T) {
 		for worker := range runtime.GOMAXPROCS(0) {
@@ -98,16 +103,19 @@ func TestSchedules(t *testing.T) {
 					if n >= *first+uint64(*schedules) {
 						return
 					}
-					o := sim.Options{Seed: n}
+					o := sim.Options{Seed: n, Strict: *strict}
 					r := run(t, o)
 					mu.Lock()
 					for state, count := range r.Statuses {
 						total[state] += count
 					}
+					for _, k := range r.Known {
+						known[k]++
+					}
 					starts, effects = starts+r.Starts, effects+r.Effects
 					if r.Violation != "" {
 						failures++
-						if failures <= 5 {
+						if failures <= *reports {
 							report(t, o, r)
 						}
 					}
@@ -116,7 +124,7 @@ func TestSchedules(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d schedules in %s: %v, %d starts, %d effects, %d violated", *schedules, time.Since(began).Round(time.Millisecond), total, starts, effects, failures)
+	t.Logf("%d schedules in %s: %v, %d starts, %d effects, %d violated, known %v", *schedules, time.Since(began).Round(time.Millisecond), total, starts, effects, failures, known)
 	// The schedules must be worth something: each end is reached.
 	for _, state := range []receipt.State{receipt.Succeeded, receipt.Failed, receipt.Refused, receipt.Uncertain} {
 		if *schedules >= 200 && total[state] == 0 {

@@ -20,6 +20,8 @@ type Options struct {
 	Plan func(*Plan)
 	// Ledgers makes a minion's ledger in a folder; nil is the model.
 	Ledgers func(name string, m *minion) ledgerStore
+	// Strict overlooks no known defect.
+	Strict bool
 	// Open makes minions open what masterd sealed, and compare.
 	Open bool
 }
@@ -32,6 +34,7 @@ type Result struct {
 	Effects   int
 	Starts    int
 	Opened    int // messages, where Options.Open says so
+	Known     []Known
 }
 
 // World is one schedule while it runs.
@@ -50,20 +53,26 @@ type World struct {
 	violation string
 	healed    bool
 
-	timeline int               // of the database: put back how often
-	checked  int               // transitions looked at
-	starts   map[startKey]int  // publishes of starts
-	runs     map[string][]*run // by request
-	lost     map[string]bool   // claimed in a timeline that was put back
-	copies   []memstore.Copy   // of the database
-	master   *masterd          // the one that runs, nil if none does
-	masterUp bool              // salt-master
-	deaf     bool              // the bus can't be heard
+	timeline int                      // of the database: put back how often
+	checked  int                      // transitions looked at
+	starts   map[startKey]int         // publishes of starts
+	runs     map[string][]*run        // by request
+	carried  map[string]receipt.State // what the copy of the database that was put back holds
+	floors   map[string]uint64        // what that copy knows of its targets' generations, until they are adopted again
+	seen     map[string]seen          // what operators' questions have brought
+	blind    map[string]bool          // settled while nobody answered
+	copies   []memstore.Copy          // of the database
+	master   *masterd                 // the one that runs, nil if none does
+	masterUp bool                     // salt-master
+	deaf     bool                     // the bus can't be heard
 	minions  []*minion
 	recorded []recorded // what was on the bus
-	stats    struct{ starts, effects, opened int }
-	lastSent time.Time // of a start
-	held     bool      // masterd doesn't start
+	stats    struct {
+		starts, effects, opened int
+		known                   []Known
+	}
+	held     bool          // masterd doesn't start
+	adopting chan struct{} // capacity 1: one operator adopts at a time
 }
 
 type startKey struct {
@@ -75,12 +84,15 @@ type recorded struct{ minion, text string }
 
 func newWorld(o Options) *World {
 	w := &World{
-		opts: o, began: time.Now(), clock: wallclock.New(time.Now), stop: make(chan struct{}),
+		opts: o, began: time.Now(), clock: wallclock.New(time.Now), stop: make(chan struct{}), adopting: make(chan struct{}, 1),
 		counters: map[string]uint64{}, starts: map[startKey]int{}, runs: map[string][]*run{},
-		lost: map[string]bool{}, masterUp: true,
+		carried: map[string]receipt.State{}, floors: map[string]uint64{}, seen: map[string]seen{}, blind: map[string]bool{}, masterUp: true,
 	}
 	w.store = memstore.New(w.clock.Now)
-	w.store.IgnoreQuarantine = o.Broken == QuarantineForgotten
+	w.store.Defects = memstore.Defects{
+		IgnoreQuarantine: o.Broken == QuarantineForgotten, IgnoreRecords: o.Broken == RecordIsNoObstacle,
+		IgnoreEpochs: o.Broken == WaitingStarts, ReuseSettled: o.Broken == SettledIsReused,
+	}
 	w.plan = w.drawPlan()
 	if o.Plan != nil {
 		o.Plan(&w.plan)

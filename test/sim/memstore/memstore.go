@@ -12,7 +12,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -49,6 +48,14 @@ type bound struct {
 	execution string
 }
 
+// Defects are there on purpose, for the simulation.
+type Defects struct {
+	IgnoreQuarantine bool // nobody is refused for an uncertain receipt
+	IgnoreRecords    bool // nor for one that was made of a ledger
+	IgnoreEpochs     bool // what waited in a copy that is put back is as any other
+	ReuseSettled     bool // an operator's success is reused
+}
+
 // data is what a copy holds. Its values are never changed in place.
 type data struct {
 	requests    map[string]bound
@@ -62,6 +69,8 @@ type data struct {
 	lastJID     string
 	witnesses   []receipt.Witness
 	transitions []Transition
+	settlements map[string]receipt.Settlement
+	settled     []string // their requests, as they came
 }
 
 // adoption is a target's ledger since an operator recorded it.
@@ -74,8 +83,7 @@ type adoption struct {
 
 // Store is safe for concurrent use.
 type Store struct {
-	// IgnoreQuarantine is a defect on purpose, for the simulation.
-	IgnoreQuarantine bool
+	Defects
 
 	now func() time.Time
 	mu  sync.Mutex
@@ -84,36 +92,15 @@ type Store struct {
 
 // New makes an empty Store.
 func New(now func() time.Time) *Store {
-	return &Store{now: now, d: data{
+	return &Store{now: now, d: empty()}
+}
+
+func empty() data {
+	return data{
 		requests: map[string]bound{}, receipts: map[string]receipt.Receipt{},
 		canonical: map[string][]byte{}, sources: map[string][]byte{}, targets: map[string]receipt.Target{},
-		number: map[string]int{},
-	}}
-}
-
-// Copy is a copy of a database, as a backup holds it.
-type Copy struct{ d data }
-
-// Copy takes one.
-func (s *Store) Copy() Copy {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return Copy{s.d.clone()}
-}
-
-// Restore puts a copy back in the place of everything.
-func (s *Store) Restore(c Copy) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.d = c.d.clone()
-}
-
-func (d data) clone() data {
-	d.requests, d.receipts = maps.Clone(d.requests), maps.Clone(d.receipts)
-	d.canonical, d.sources, d.targets = maps.Clone(d.canonical), maps.Clone(d.sources), maps.Clone(d.targets)
-	d.order, d.witnesses, d.transitions = slices.Clone(d.order), slices.Clone(d.witnesses), slices.Clone(d.transitions)
-	d.number, d.adoptions = maps.Clone(d.number), slices.Clone(d.adoptions)
-	return d
+		number: map[string]int{}, settlements: map[string]receipt.Settlement{},
+	}
 }
 
 // micros cuts a time to what SQLite keeps: no monotonic reading, no nanoseconds.
@@ -179,6 +166,9 @@ func (s *Store) facts(b receipt.Binding) (f receipt.Facts) {
 			break
 		}
 	}
+	if s.ReuseSettled && f.Confirmed != nil {
+		f.Confirmed.Settled = false
+	}
 	if previous, ok := s.d.requests[b.Body.Previous]; ok {
 		r := s.d.receipts[previous.execution]
 		f.Previous = &r
@@ -195,9 +185,11 @@ func (s *Store) byAcceptance() []string {
 	return order
 }
 
-func (s *Store) blocker(target, except string, is func(receipt.State) bool) *receipt.Blocker {
+func isBusy(r receipt.Receipt) bool { return r.State.Busy() }
+
+func (s *Store) blocker(target, except string, is func(receipt.Receipt) bool) *receipt.Blocker {
 	for _, request := range s.d.order {
-		if r := s.d.receipts[request]; r.Body.Target == target && request != except && is(r.State) {
+		if r := s.d.receipts[request]; r.Body.Target == target && request != except && is(r) {
 			return r.Blocker()
 		}
 	}
@@ -210,7 +202,8 @@ func (s *Store) quarantine(target, except string) *receipt.Blocker {
 	}
 	for _, t := range s.d.transitions { // the one that has been uncertain longest
 		r := s.d.receipts[t.Request]
-		if t.To == receipt.Uncertain && r.State == receipt.Uncertain && r.Body.Target == target && r.Request != except {
+		if t.To == receipt.Uncertain && r.State == receipt.Uncertain && r.Body.Target == target && r.Request != except &&
+			(!s.IgnoreRecords || !r.FromLedger) {
 			return r.Blocker()
 		}
 	}
@@ -246,7 +239,7 @@ func (s *Store) Claim(ctx context.Context, request string, believed int, c recei
 	return s.move(ctx, request, believed, func(r receipt.Receipt) receipt.Event {
 		f := receipt.ClaimFacts{
 			LastJID:    s.d.lastJID,
-			Busy:       s.blocker(r.Body.Target, request, receipt.State.Busy),
+			Busy:       s.blocker(r.Body.Target, request, isBusy),
 			Quarantine: s.quarantine(r.Body.Target, request),
 		}
 		if t := s.target(r.Body.Target); t != nil {
@@ -294,9 +287,12 @@ func (s *Store) apply(r receipt.Receipt, e receipt.Event) (receipt.Receipt, erro
 		return r, err
 	}
 	if next.State.Busy() && !r.State.Busy() {
-		if b := s.blocker(r.Body.Target, r.Request, receipt.State.Busy); b != nil {
+		if b := s.blocker(r.Body.Target, r.Request, isBusy); b != nil {
 			return r, problem.New(problem.TargetBusy, "request %s has the target's lease", b.Request)
 		}
+	}
+	if e.Name == receipt.EventSettle {
+		s.settle(r.Request, *e.Settlement)
 	}
 	s.d.receipts[r.Request] = next
 	s.d.lastJID = max(s.d.lastJID, next.JID)
