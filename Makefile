@@ -28,7 +28,7 @@ demo: deps ## the main job on real Salt, from nothing to clean again (KEEP=1 lea
 	@go run ./test/demo $(if $(KEEP),--keep)
 
 .PHONY: test
-test: deps fmt vet lint ## all tests: unit, shims, API, end to end on Salt 3006 and 3008
+test: deps fmt vet lint ## all tests: unit, shims, API, and on Salt 3006 and 3008 end to end and a sample of the faults
 	@python3 test/run.py --salt 3006,3008
 
 .PHONY: test-salt
@@ -37,8 +37,7 @@ test-salt: deps ## end to end on all three Salt lines
 
 .PHONY: test-faults
 test-faults: deps ## every named step broken on Salt 3006 and 3008, and two minutes of masterd being killed
-	@for line in 3006 3008; do ODUFLOW_SALT=$$line ODUFLOW_FAULTS=all go test -tags salt ./test/faults -count=1 -timeout 60m -v || exit 1; done
-	@ODUFLOW_SOAK_SECONDS=120 go test -tags salt ./test/soak -count=1 -timeout 15m -v
+	@python3 test/run.py --salt 3006,3008 --full --only faults,soak
 
 .PHONY: unit
 unit: ## unit tests

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs the test suites and prints one closing line: N passed, N failed, N skipped.
 
-Usage: test/run.py [--only SUITE[,SUITE]] [--salt LINE[,LINE]] [--list]
+Usage: test/run.py [--only SUITE[,SUITE]] [--salt LINE[,LINE]] [--full] [--list]
 
 Each suite's whole output goes to build/test-logs/SUITE.log; of what fails, the
-end is printed. Standard library only. Exit status: 0 all passed, 1 something
-failed, 2 usage.
+end is printed, and of the fault matrix its table. Without --full the matrix is
+a sample, and the soak is short. Standard library only. Exit status: 0 all
+passed, 1 something failed, 2 usage.
 """
 
 import argparse
@@ -125,21 +126,45 @@ def common(lines):
     }
 
 
+def on_salt(line, name, packages, *more, timeout="30m", **env):
+    """Runs the tests of some packages on a Salt line."""
+    where = {"ODUFLOW_SALT": line, "ODUFLOW_SALT_VENV": venv(line), "ODUFLOW_SALT_PYTHON": venv(line) + "/bin/python"}
+    return go(f"{name}-{line}", ["-tags", "salt", "-count=1", "-timeout", timeout, *more, *packages], {**where, **env})
+
+
 def of_line(line):
     """The suites that run on one Salt line, in the order in which they run."""
-
-    def salt(name, packages, *more, **env):
-        where = {"ODUFLOW_SALT": line, "ODUFLOW_SALT_VENV": venv(line), "ODUFLOW_SALT_PYTHON": venv(line) + "/bin/python"}
-        return go(f"{name}-{line}", ["-tags", "salt", "-count=1", "-timeout", "30m", *more, *packages], {**where, **env})
-
     return {
-        f"e2e-{line}": lambda: salt("e2e", ["./test/e2e/..."]),
-        f"faults-{line}": lambda: salt("faults", ["./test/faults/..."]),
-        f"minion-{line}": lambda: salt("minion", ["./test/minionside/..."]),
-        f"statelang-{line}": lambda: salt("statelang", ["./test/statelang/..."], ODUFLOW_DIFFERENTIAL="100000"),
-        f"adapters-{line}": lambda: salt(
-            "adapters", ["./internal/saltreq/...", "./internal/eventbus/...", "./internal/saltconfig/..."], "-run", "Real|AgreesWithSalt"),
+        f"e2e-{line}": lambda: on_salt(line, "e2e", ["./test/e2e/..."]),
+        f"statelang-{line}": lambda: on_salt(line, "statelang", ["./test/statelang/..."], ODUFLOW_DIFFERENTIAL="100000"),
+        f"adapters-{line}": lambda: on_salt(
+            line, "adapters", ["./internal/saltreq/...", "./internal/eventbus/...", "./internal/saltconfig/..."], "-run", "Real|AgreesWithSalt"),
     }
+
+
+def breaking(lines, full):
+    """
+    The suites that break real processes, in the order in which they run. What
+    they look at has deadlines of its own (a prepare's 20 s, a ticket's 120 s),
+    so nothing else runs beside them.
+    """
+
+    def faults(line):
+        table = REPO / "build" / f"faults-{line}.txt"
+        table.unlink(missing_ok=True)
+        result = on_salt(
+            line, "faults", ["./test/faults/..."], timeout="90m" if full else "30m", ODUFLOW_FAULTS="all" if full else "")
+        if table.exists():
+            print("\n" + table.read_text(), flush=True)
+        return result
+
+    suites = {}
+    for line in lines:
+        suites[f"minion-{line}"] = lambda line=line: on_salt(line, "minion", ["./test/minionside/..."])
+        suites[f"faults-{line}"] = lambda line=line: faults(line)
+    suites["soak"] = lambda: go(
+        "soak", ["-tags", "salt", "-count=1", "-timeout", "15m", "./test/soak"], {"ODUFLOW_SOAK_SECONDS": "120" if full else "40"})
+    return suites
 
 
 def in_turn(chosen):
@@ -158,19 +183,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--salt", default="3006,3008", help="Salt lines, e.g. 3006,3007,3008")
     parser.add_argument("--only", help="suites, or beginnings of their names")
+    parser.add_argument("--full", action="store_true", help="all of the fault matrix, and two minutes of soak")
     parser.add_argument("--list", action="store_true", help="list the suites")
     options = parser.parse_args()
     LOGS.mkdir(parents=True, exist_ok=True)
     lines = options.salt.split(",")
     wanted = tuple(options.only.split(",")) if options.only else ("",)
     # What is common runs first; then the Salt lines run side by side, since most
-    # of their time somebody waits for a Salt process.
-    lanes = [common(lines), *(of_line(line) for line in lines)]
-    # What breaks real Salt processes runs only when it is asked for (make test-salt,
-    # make test-faults): it needs a machine that does nothing else.
-    asked = ("faults", "minion")
-    lanes = [{name: run for name, run in lane.items() if name.startswith(wanted) and (options.only or not name.startswith(asked))}
-             for lane in lanes]
+    # of their time somebody waits for a Salt process; and last, one after the
+    # other, what breaks processes.
+    lanes = [common(lines), *(of_line(line) for line in lines), breaking(lines, options.full)]
+    lanes = [{name: run for name, run in lane.items() if name.startswith(wanted)} for lane in lanes]
     if not any(lanes):
         parser.error(f"no suite begins with any of {', '.join(wanted)}")
     if options.list:
@@ -181,8 +204,9 @@ def main():
             venv(line)  # before two of them want to make it
     results = in_turn(lanes[0])
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-        for lane in pool.map(in_turn, lanes[1:]):
+        for lane in pool.map(in_turn, lanes[1:-1]):
             results += lane
+    results += in_turn(lanes[-1])
     passed = sum(r.passed for r in results)
     failed = sum(r.failed for r in results)
     skipped = [name for r in results for name in r.skipped]

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/oduflow/oduflow-salt/internal/fault"
 	"github.com/oduflow/oduflow-salt/internal/ledger"
@@ -108,7 +111,11 @@ func (p planned) strike() error {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	case "stop":
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		// To this very thread, which takes no further step then. A signal to the
+		// process may stop it by another thread, and on a loaded machine late.
+		runtime.LockOSThread()
+		_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+		runtime.UnlockOSThread()
 	case "fail":
 		return errors.New("a planned fault")
 	}

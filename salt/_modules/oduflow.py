@@ -316,9 +316,15 @@ def _is_state_run(job):
     if pid == os.getpid() or not any(str(f).startswith("state.") for f in functions):
         return False
     try:
+        with open("/proc/{}/stat".format(int(pid)), "rb") as handle:
+            state = handle.read().rpartition(b")")[2].split()[0]
         with open("/proc/{}/cmdline".format(int(pid)), "rb") as handle:
             cmdline = handle.read()
-    except (OSError, TypeError, ValueError):
+    except (OSError, TypeError, ValueError, IndexError):
+        return False
+    # A job that was killed with its minion stays as long as init doesn't wait
+    # for it, which some take their time for.
+    if state in (b"Z", b"X"):
         return False
     # An empty one is a process that ends, or another one's that can't be read.
     return b"salt" in cmdline or not cmdline

@@ -27,8 +27,11 @@ const (
 	doubled      // everything comes twice
 )
 
-// ret is one return as the bus told it.
-type ret struct{ jid, minion, fun, text string }
+// job is one publication as the bus told it, and ret one return.
+type (
+	job struct{ jid, minion, fun, user, text string }
+	ret struct{ jid, minion, fun, text string }
+)
 
 // bus stands between the master's event bus and masterd. It takes the master's
 // events apart and frames them anew, so it can lose, repeat, invent and break
@@ -40,12 +43,15 @@ type bus struct {
 	done    sync.WaitGroup
 	stop    context.CancelFunc
 
-	mu    sync.Mutex
-	conns []net.Conn
-	mood  mood
-	cutAt string              // the next return of this minion's is cut half way
-	news  map[string][]string // by minion: the JID of each salt/job/JID/new of an oduflow.start
-	rets  []ret
+	mu      sync.Mutex
+	changed chan struct{} // closed and made anew whenever one of the below has changed
+	conns   []net.Conn
+	joins   int // how often masterd has joined
+	gaps    int // how often the master's own bus had a gap
+	mood    mood
+	cutAt   string // the next return of this minion's is cut half way
+	jobs    []job
+	rets    []ret
 }
 
 // newBus joins the master's bus at from and is one at path.
@@ -60,14 +66,14 @@ func newBus(from, path, line string, uid, gid int) (*bus, error) {
 	_ = os.Chown(path, uid, gid)
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &bus{
-		framing: bustest.Lines()[line], ln: ln, stop: cancel, news: map[string][]string{},
+		framing: bustest.Lines()[line], ln: ln, stop: cancel, changed: make(chan struct{}),
 		client: eventbus.New(eventbus.Config{
 			Network: "unix", Address: from, Want: func(string) bool { return true },
 			Queue: 1 << 16, QueueBytes: 64 << 20, Now: time.Now, Jitter: rand.Float64,
 		}),
 	}
 	b.done.Go(func() { _ = b.client.Run(ctx) })
-	b.done.Go(b.pump)
+	b.done.Go(func() { b.pump(ctx) })
 	b.done.Go(b.accept)
 	return b, nil
 }
@@ -75,7 +81,9 @@ func newBus(from, path, line string, uid, gid int) (*bus, error) {
 func (b *bus) close() {
 	b.stop()
 	_ = b.ln.Close()
+	b.mu.Lock()
 	b.drop()
+	b.mu.Unlock()
 	b.done.Wait()
 }
 
@@ -91,22 +99,59 @@ func (b *bus) accept() {
 		}
 		b.mu.Lock()
 		b.conns = append(b.conns, conn)
+		b.joins++
+		b.tell()
 		b.mu.Unlock()
 	}
 }
 
-// drop ends masterd's connection.
+// drop ends masterd's connection, and tell says that something has changed.
+// Both run with mu held.
 func (b *bus) drop() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.dropLocked()
-}
-
-func (b *bus) dropLocked() {
 	for _, c := range b.conns {
 		_ = c.Close()
 	}
 	b.conns = nil
+}
+
+func (b *bus) tell() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// await returns once true, which is asked with mu held whenever something has
+// changed.
+func (b *bus) await(ctx context.Context, true func() bool) error {
+	for {
+		b.mu.Lock()
+		ok, changed := true(), b.changed
+		b.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// rejoined does what costs masterd its connection, and returns once it has
+// joined again. What began before could lose an answer that nobody meant to.
+func (b *bus) rejoined(ctx context.Context, lose func()) error {
+	b.mu.Lock()
+	n := b.joins
+	b.mu.Unlock()
+	lose()
+	return b.await(ctx, func() bool { return b.joins > n })
+}
+
+// cutOff ends masterd's connection.
+func (b *bus) cutOff() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drop()
 }
 
 func (b *bus) set(m mood) {
@@ -136,59 +181,71 @@ func (b *bus) write(raw []byte) {
 	}
 }
 
-func (b *bus) pump() {
+func (b *bus) pump(ctx context.Context) {
 	for s := range b.client.Events() {
+		b.mu.Lock()
 		switch {
 		case s.Gap != nil && s.Gap.Reason != eventbus.ReasonFirstJoin:
+			b.gaps++
 			b.drop() // the master's end is masterd's end
 		case s.Event != nil:
+			// Whoever is told of an event finds it passed on, or not.
 			b.note(*s.Event)
-			b.pass(*s.Event)
+			b.pass(ctx, *s.Event)
 		}
+		b.tell()
+		b.mu.Unlock()
 	}
 }
 
 func (b *bus) note(e eventbus.Event) {
 	if r, err := eventbus.DecodeReturn(e); err == nil {
-		b.mu.Lock()
 		b.rets = append(b.rets, ret{r.JID, r.Minion, r.Fun, r.Text})
-		b.mu.Unlock()
 		return
 	}
 	if len(e.Tag) != len("salt/job/")+20+len("/new") || e.Tag[len(e.Tag)-4:] != "/new" {
 		return
 	}
-	var job struct {
+	var published struct {
 		JID     string   `msgpack:"jid"`
 		Fun     any      `msgpack:"fun"`
+		User    string   `msgpack:"user"`
+		Arg     []any    `msgpack:"arg"`
 		Minions []string `msgpack:"minions"`
 	}
-	if err := msgpack.Unmarshal(e.Data, &job); err != nil || job.Fun != "oduflow.start" {
+	if err := msgpack.Unmarshal(e.Data, &published); err != nil {
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, m := range job.Minions {
-		b.news[m] = append(b.news[m], job.JID)
+	fun, _ := published.Fun.(string)
+	text := ""
+	if len(published.Arg) > 0 {
+		text, _ = published.Arg[0].(string)
+	}
+	for _, m := range published.Minions {
+		b.jobs = append(b.jobs, job{published.JID, m, fun, published.User, text})
 	}
 }
 
-func (b *bus) pass(e eventbus.Event) {
+func (b *bus) pass(ctx context.Context, e eventbus.Event) {
 	frame := bustest.Frame(b.framing, append([]byte(e.Tag+"\n\n"), e.Data...), false)
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if _, minion, ok := eventbus.ReturnTag(e.Tag); ok && minion == b.cutAt {
 		b.cutAt = ""
 		b.write(frame[:len(frame)/2])
-		b.dropLocked()
+		b.drop()
 		return
 	}
 	switch b.mood {
 	case deaf:
 	case slow:
+		pace := time.NewTicker(2 * time.Millisecond)
+		defer pace.Stop()
 		for part := range slices.Chunk(frame, 16) {
 			b.write(part)
-			time.Sleep(2 * time.Millisecond)
+			select {
+			case <-pace.C:
+			case <-ctx.Done():
+				return
+			}
 		}
 	case doubled:
 		b.write(frame)
@@ -198,21 +255,56 @@ func (b *bus) pass(e eventbus.Event) {
 	}
 }
 
-// starts gives the JIDs of all starts that were published for a minion.
+// starts gives the JIDs of all starts that masterd had published for a minion.
 func (b *bus) starts(minion string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Clone(b.news[minion])
+	return b.sent(minion)
 }
 
-// returns gives what a minion returned under a JID, or for a function.
+// sent is starts, with mu held.
+func (b *bus) sent(minion string) (jids []string) {
+	for _, j := range b.published(minion, start) {
+		if j.user == "oduflow" {
+			jids = append(jids, j.jid)
+		}
+	}
+	return jids
+}
+
+// returns gives what a minion returned for a function.
 func (b *bus) returns(minion, fun string) []ret {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var out []ret
-	for _, r := range b.rets {
-		if r.minion == minion && r.fun == fun {
-			out = append(out, r)
+	return b.returned(minion, fun)
+}
+
+// asked gives the jobs with a function that were published for a minion.
+func (b *bus) asked(minion, fun string) []job {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.published(minion, fun)
+}
+
+func (b *bus) gapCount() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.gaps
+}
+
+// published and returned run with mu held.
+func (b *bus) published(minion, fun string) []job {
+	return picked(b.jobs, func(j job) bool { return j.minion == minion && j.fun == fun })
+}
+
+func (b *bus) returned(minion, fun string) []ret {
+	return picked(b.rets, func(r ret) bool { return r.minion == minion && r.fun == fun })
+}
+
+func picked[T any](all []T, wanted func(T) bool) (out []T) {
+	for _, x := range all {
+		if wanted(x) {
+			out = append(out, x)
 		}
 	}
 	return out

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oduflow/oduflow-salt/internal/problem"
 	"github.com/oduflow/oduflow-salt/test/lab"
 	"github.com/oduflow/oduflow-salt/test/oduflow"
 )
@@ -47,10 +48,22 @@ type fault struct {
 	sample     bool // part of the sample
 	alone      bool // nobody else is at work while it strikes
 	slow       bool // takes a fence's 130 s: begins first
+	stays      bool // its receipt stays open for two hours, and with it its minion busy: begins last
 	minion     string
 	want       ending
 	strike     func(c *trial)
 	after      func(c *trial) // once it has struck; others are at work again
+	mend       func(c *trial) // once its outcome is judged: what makes its minion usable again
+}
+
+func (f fault) turn() int {
+	switch {
+	case f.slow:
+		return 0
+	case f.stays:
+		return 2
+	}
+	return 1
 }
 
 // trial is one fault on one minion.
@@ -62,6 +75,7 @@ type trial struct {
 	start  oduflow.Start
 	began  time.Time
 	before int // starts published for this minion before
+	looks  int // questions for evidence, or their answers, at a moment that counts
 	undo   []func()
 }
 
@@ -102,12 +116,7 @@ func newStage() *stage {
 func (s *stage) play(t *testing.T, faults []fault) {
 	t.Helper()
 	faults = slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return !all && !f.sample })
-	slices.SortStableFunc(faults, func(a, b fault) int {
-		if a.slow != b.slow {
-			return map[bool]int{true: -1, false: 1}[a.slow]
-		}
-		return 0
-	})
+	slices.SortStableFunc(faults, func(a, b fault) int { return a.turn() - b.turn() })
 	var trials sync.WaitGroup
 	for _, f := range faults {
 		pool := s.plain
@@ -169,20 +178,33 @@ func (s *stage) perform(t *testing.T, f fault, i int) (free bool) {
 	if c.after != nil {
 		c.after(c)
 	}
-	a := c.await()
+	var a oduflow.Answer
+	if f.stays {
+		a = c.now()
+	} else {
+		a = c.await()
+	}
 	took := time.Since(c.began)
 	runs := len(lines(t, filepath.Join(dir, "runs")))
 	starts := events.starts(name(i))[c.before:]
 	wrong := f.want.differs(a, runs, starts)
 	report.add(row{f.step, f.what, a.Status, a.Code, runs, took, wrong})
 	if wrong != "" {
-		t.Errorf("%s %q after %d run(s) and %d start(s): %s", a.Status, a.Code, runs, len(starts), wrong)
+		t.Errorf("%s on %s is %s %q after %d run(s) and %d start(s): %s (%+v)", a.Request, a.Target, a.Status, a.Code, runs, len(starts), wrong, a.BlockedBy)
+	}
+	if c.mend != nil {
+		func() {
+			s.door.RLock()
+			defer s.door.RUnlock()
+			c.mend(c)
+		}()
 	}
 	c.clear()
 	c.quiet()
 	s.door.RLock()
 	defer s.door.RUnlock()
 	status, free := c.settled(a)
+	free = free && !f.stays
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = append(s.ended, ended{f.step + " " + f.what, a.Request, status, filepath.Join(dir, "runs"), runs})
@@ -243,19 +265,21 @@ func (c *trial) settled(a oduflow.Answer) (status string, free bool) {
 func (c *trial) begin(s oduflow.Start) oduflow.Answer {
 	c.Helper()
 	var last error
-	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
-		a, err := odoo.CustomStart(c.Context(), s)
-		if err == nil {
-			return a
-		}
-		last = err
+	var a oduflow.Answer
+	ctx, cancel := context.WithTimeout(c.Context(), 2*time.Minute)
+	defer cancel()
+	err := lab.Poll(ctx, func() (bool, error) {
+		a, last = odoo.CustomStart(ctx, s)
 		var r *oduflow.Refusal
-		if errors.As(err, &r) && r.Status < http.StatusInternalServerError {
-			break
+		if errors.As(last, &r) && r.Status < http.StatusInternalServerError {
+			return false, last
 		}
+		return last == nil, nil
+	})
+	if err != nil {
+		c.Errorf("custom_start: %v", errors.Join(err, last))
 	}
-	c.Errorf("custom_start: %v", last)
-	return oduflow.Answer{}
+	return a
 }
 
 // call starts the trial's own request, and repeats it as long as it takes,
@@ -274,26 +298,30 @@ func (c *trial) beside(f func()) {
 
 func (c *trial) await() oduflow.Answer { return c.awaitOf(c.start.Request) }
 
-func (c *trial) awaitOf(request string) oduflow.Answer {
+func (c *trial) awaitOf(request string) (a oduflow.Answer) {
 	c.Helper()
 	var last any
 	// Nothing here takes longer than a fence and its evidence.
-	for until := time.Now().Add(3 * time.Minute); time.Now().Before(until); {
-		ctx, cancel := context.WithTimeout(c.Context(), 15*time.Second)
-		a, err := odoo.CustomStatus(ctx, request, 5*time.Second)
-		cancel()
-		if err == nil && (a.Terminal() || a.Status == "uncertain") {
-			return a
-		}
-		last = a.Status
-		if err != nil {
+	ctx, cancel := context.WithTimeout(c.Context(), patience)
+	defer cancel()
+	err := lab.Poll(ctx, func() (bool, error) {
+		asking, cancel := context.WithTimeout(ctx, 15*time.Second)
+		defer cancel()
+		var err error
+		a, err = odoo.CustomStatus(asking, request, 5*time.Second)
+		if last = a.Status; err != nil {
 			last = err
-			time.Sleep(100 * time.Millisecond)
 		}
+		return err == nil && (a.Terminal() || a.Status == "uncertain"), nil
+	})
+	if err != nil {
+		c.Fatalf("%s has no end: %v", request, last)
 	}
-	c.Fatalf("%s has no end: %v", request, last)
-	return oduflow.Answer{}
+	return a
 }
+
+// patience is for what ends within a fence's 130 s and its evidence.
+const patience = 4 * time.Minute
 
 func (c *trial) awaitStatus(status string) {
 	c.Helper()
@@ -337,7 +365,13 @@ func (c *trial) planMinion(lines ...string) (markers []string) {
 func (c *trial) struck(markers ...string) {
 	c.Helper()
 	for _, m := range markers {
-		c.until("the fault at "+m, 80*time.Second, func() bool { return exists(m) })
+		ctx, cancel := context.WithTimeout(c.Context(), 80*time.Second)
+		err := lab.Poll(ctx, func() (bool, error) { return exists(m), nil })
+		cancel()
+		if err != nil {
+			a := c.now()
+			c.Fatalf("waited in vain for the fault at %s: %s on %s is %s %q (%+v)", m, a.Request, a.Target, a.Status, a.Code, a.BlockedBy)
+		}
 	}
 }
 
@@ -373,11 +407,13 @@ func (c *trial) masterdDies(marker string) {
 
 func (c *trial) startMasterd() {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if err := salt.StartMasterd(ctx); err != nil {
-		c.Fatal(err)
-	}
+	c.loses(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), 60*time.Second)
+		defer cancel()
+		if err := salt.StartMasterd(ctx); err != nil {
+			c.Fatal(err)
+		}
+	})
 }
 
 // job finds the Salt process that runs a shell whose command holds the words,
@@ -420,26 +456,101 @@ func (c *trial) running() {
 
 func (c *trial) until(what string, limit time.Duration, true func() bool) {
 	c.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(limit)
-	for !true() {
-		select {
-		case <-tick.C:
-		case <-end:
-			c.Fatalf("waited in vain for %s", what)
-		}
+	ctx, cancel := context.WithTimeout(c.Context(), limit)
+	defer cancel()
+	if err := lab.Poll(ctx, func() (bool, error) { return true(), nil }); err != nil {
+		c.Fatalf("waited in vain for %s", what)
 	}
 }
 
-// sinceClaim waits until so much time has passed since the claim.
-func (c *trial) sinceClaim(d time.Duration) {
+// heard waits until the bus has shown something. true is asked with the bus's
+// lock held.
+func (c *trial) heard(what string, limit time.Duration, true func() bool) {
 	c.Helper()
-	at, err := time.Parse(time.RFC3339Nano, c.now().DispatchedAt)
-	if err != nil {
-		c.Fatalf("not dispatched yet: %v", err)
+	ctx, cancel := context.WithTimeout(c.Context(), limit)
+	defer cancel()
+	if err := events.await(ctx, true); err != nil {
+		c.Fatalf("the bus never showed %s", what)
 	}
-	<-time.After(time.Until(at.Add(d)))
+}
+
+// published waits until one more job with a function went to this minion than
+// before, and returned until one more came back.
+func (c *trial) published(fun string, limit time.Duration, before int) {
+	c.Helper()
+	c.heard("a publication of "+fun, limit, func() bool { return len(events.published(name(c.i), fun)) > before })
+}
+
+func (c *trial) returned(fun string, limit time.Duration, before int) {
+	c.Helper()
+	c.heard("a return of "+fun, limit, func() bool { return len(events.returned(name(c.i), fun)) > before })
+}
+
+// startPublished waits until the master has put this trial's start on its bus.
+func (c *trial) startPublished() {
+	c.Helper()
+	c.heard("the start", 60*time.Second, func() bool { return len(events.sent(name(c.i))) > c.before })
+}
+
+// goesOut waits until the start has gone out, where one will. Until then nobody
+// else may kill masterd: a claim whose start it took along is fenced, and that
+// would be the other one's doing.
+func (c *trial) goesOut() {
+	c.Helper()
+	if c.want.starts > 0 {
+		c.startPublished()
+	}
+}
+
+// loses does what costs masterd its connection to the bus, and waits until it
+// is back: a request that began in between could lose the answer to its
+// prepare, and would be refused for that.
+func (c *trial) loses(what func()) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), 60*time.Second)
+	defer cancel()
+	if err := events.rejoined(ctx, what); err != nil {
+		c.Errorf("masterd doesn't join the bus again: %v", err)
+	}
+}
+
+// delivered waits until masterd has taken everything that is on the bus by now:
+// what it is told over the bus next comes behind that. Another trial may have
+// killed masterd meanwhile.
+func (c *trial) delivered() {
+	c.Helper()
+	var r lab.Result
+	var err error
+	c.until("an answer to masterd evidence", 90*time.Second, func() bool {
+		r, err = salt.MasterdCommand(c.Context(), "evidence", c.start.Request, "--config", salt.MasterdConfigPath())
+		return err != nil || r.Code != problem.ExitUnavailable
+	})
+	if err != nil || !strings.Contains(r.Stdout, " answers: ") {
+		c.Errorf("masterd evidence: %v, exit status %d: %s%s", err, r.Code, r.Stdout, r.Stderr)
+	}
+}
+
+// lasts lets a fault last until so much time has passed since the claim.
+func (c *trial) lasts(d time.Duration) {
+	c.Helper()
+	var at time.Time
+	c.until("the claim to be told of", 30*time.Second, func() bool {
+		var err error
+		at, err = time.Parse(time.RFC3339Nano, c.now().DispatchedAt)
+		return err == nil
+	})
+	c.passes(time.Until(at.Add(d)))
+}
+
+// passes lets a fault last for so long: that is what it is, nothing is waited
+// for in it.
+func (c *trial) passes(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.Context().Done():
+	}
 }
 
 // now gives what the receipt says, as soon as somebody answers.

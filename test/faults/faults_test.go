@@ -45,7 +45,9 @@ var (
 	instance = map[int]string{}
 	work     string // built programs, plans and markers
 	masterd  plans  // faults planned for masterd
+	mounts   bool   // file systems can be mounted here
 	report   table
+	scene    *stage // of all tests: what one of them has spent stays so
 )
 
 func TestMain(m *testing.M) {
@@ -88,10 +90,14 @@ func run(m *testing.M) (code int) {
 			code = failed(err)
 		}
 	}()
-	if err := stand(ctx); err != nil {
+	mounts = canMount()
+	unmount, err := stand(ctx)
+	defer unmount()
+	if err != nil {
 		return failed(err)
 	}
 	defer func() { channel.close(); events.close() }()
+	scene = newStage()
 	code = m.Run()
 	if text := report.String(); text != "" {
 		fmt.Print(text)
@@ -145,35 +151,54 @@ func writeMasterd(path, before string) error {
 }
 
 // stand puts the relay and the bus between Salt's master and masterd, by a copy
-// of the master's configuration for masterd alone.
-func stand(ctx context.Context) (err error) {
+// of the master's configuration for masterd alone, and its database on a small
+// disk.
+func stand(ctx context.Context) (unmount func(), err error) {
+	unmount = func() {}
 	if channel, err = newRelay(fmt.Sprintf("127.0.0.1:%d", salt.Ports.Ret)); err != nil {
-		return err
+		return unmount, err
 	}
 	sock := filepath.Join(salt.Dir, "bus")
 	if err := errors.Join(os.Mkdir(sock, 0o755), os.Chmod(sock, 0o755)); err != nil {
-		return err
+		return unmount, err
 	}
 	uid, gid := -1, -1
 	if salt.Root {
 		uid, gid = salt.Master.UID, salt.Master.GID
 	}
 	if events, err = newBus(filepath.Join(salt.SockDir(), busSocket), filepath.Join(sock, busSocket), salt.Line, uid, gid); err != nil {
-		return err
+		return unmount, err
 	}
 	master, err := rewrite(salt.MasterConfigPath(), filepath.Join(salt.MasterConfigDir(), "relayed"), func(c map[string]any) {
 		c["ret_port"], c["sock_dir"] = channel.port(), sock
 	})
 	if err != nil {
-		return err
+		return unmount, err
 	}
 	if _, err = rewrite(salt.MasterdConfigPath(), salt.MasterdConfigPath(), func(c map[string]any) {
 		c["salt"].(map[string]any)["config"] = master
 	}); err != nil {
-		return err
+		return unmount, err
 	}
-	if err := errors.Join(salt.StopMasterd(ctx), salt.StartMasterd(ctx)); err != nil {
-		return err
+	if err := salt.StopMasterd(ctx); err != nil {
+		return unmount, err
+	}
+	if mounts {
+		undo, err := smallDatabase(ctx)
+		if err != nil {
+			return unmount, err
+		}
+		unmount = func() { _ = salt.StopMasterd(context.Background()); undo() }
+	}
+	starting, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	joined := events.rejoined(starting, func() {
+		if err = salt.StartMasterd(starting); err != nil {
+			cancel() // nobody will join
+		}
+	})
+	if err != nil || joined != nil {
+		return unmount, errors.Join(err, joined)
 	}
 	var adopted sync.WaitGroup
 	problems := make([]error, minions+1)
@@ -185,10 +210,10 @@ func stand(ctx context.Context) (err error) {
 	adopted.Wait()
 	token, err := salt.Token(ctx, "custom", "faults")
 	if err := errors.Join(append(problems, err)...); err != nil {
-		return err
+		return unmount, err
 	}
 	odoo, err = oduflow.OverTLS(salt.MasterdURL(), salt.MasterdCert(), token)
-	return err
+	return unmount, err
 }
 
 const busSocket = "master_event_pub.ipc"

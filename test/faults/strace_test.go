@@ -27,8 +27,13 @@ func TestClaimIsSyncedBeforeTheStart(t *testing.T) {
 	if err != nil {
 		t.Skip("strace isn't installed")
 	}
-	s := newStage()
-	i := <-s.plain
+	var i int
+	select {
+	case i = <-scene.plain:
+	default:
+		t.Fatal("every minion is spent")
+	}
+	defer func() { scene.plain <- i }()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
 	defer cancel()
 	trace := filepath.Join(work, "marks", "trace")
@@ -41,8 +46,10 @@ func TestClaimIsSyncedBeforeTheStart(t *testing.T) {
 				_ = syscall.Kill(p.PID, syscall.SIGTERM)
 			}
 		}
-		if err := errors.Join(salt.StopMasterd(ctx), os.Remove(script), writeMasterd(script, before), salt.StartMasterd(ctx)); err != nil {
-			t.Error(err)
+		err := errors.Join(salt.StopMasterd(ctx), os.Remove(script), writeMasterd(script, before))
+		joined := events.rejoined(ctx, func() { err = errors.Join(err, salt.StartMasterd(ctx)) })
+		if err != nil || joined != nil {
+			t.Error(errors.Join(err, joined))
 		}
 	}
 	again(tracer + " -f -q -y -s 262144 -e trace=write,writev,pwrite64,sendto,sendmsg,fdatasync,fsync -o " + trace)

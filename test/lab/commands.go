@@ -88,7 +88,7 @@ func (l *Lab) PublishAsMasterd(ctx context.Context, target, fun string, args ...
 // AwaitMinion returns when minion i answers a ping of the master, as after a master's restart.
 func (l *Lab) AwaitMinion(ctx context.Context, i int) error {
 	id := l.Minions[i-1]
-	return poll(ctx, func() (bool, error) {
+	return Poll(ctx, func() (bool, error) {
 		result, err := l.Salt(ctx, "--out=json", "--static", "--timeout=2", "-L", id, "test.ping")
 		if err != nil {
 			return false, err

@@ -5,6 +5,7 @@
 #   gcc libc6-dev          SQLite in masterd (cgo)
 #   ca-certificates        for the package registries
 #   curl                   for the demo's and the documentation's calls by hand
+#   strace                 the order of masterd's system calls; a test that needs it is left out without it
 # May be repeated; says nothing when nothing is missing. Without root it names what is missing.
 # Exit status: 0 all is there, 1 something is missing, 2 Go is.
 set -euo pipefail
@@ -39,6 +40,7 @@ look() {
 	need curl command -v curl
 	if [ "$(id -u)" = 0 ]; then
 		need passwd command -v useradd # users salt and oduflow, for as long as a lab runs
+		need strace command -v strace
 	fi
 }
 

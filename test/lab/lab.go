@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -239,12 +240,28 @@ func teardown(dir string, sessions []session) error {
 			problems = append(problems, err)
 		}
 	}
+	if os.Geteuid() == 0 {
+		unmountBelow(dir) // what a test that was killed has left there
+	}
 	if os.Getenv(EnvKeep) != "1" {
 		if err := removeDir(dir); err != nil {
 			problems = append(problems, err)
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// unmountBelow takes every file system away that is mounted below a lab's folder, the last one first.
+func unmountBelow(dir string) {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return
+	}
+	for _, line := range slices.Backward(strings.Split(string(mounts), "\n")) {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], dir+"/") {
+			_ = syscall.Unmount(fields[1], syscall.MNT_DETACH)
+		}
+	}
 }
 
 // removeDir removes the folder, its description last, so that what could not be removed still says

@@ -114,15 +114,10 @@ func mustBeGone(t *testing.T, dir string, usersBefore []string) {
 
 func until(t *testing.T, limit time.Duration, what string, done func() bool) {
 	t.Helper()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.After(limit)
-	for !done() {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("not within %s: %s", limit, what)
-		}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
+	defer cancel()
+	if err := lab.Poll(ctx, func() (bool, error) { return done(), nil }); err != nil {
+		t.Fatalf("not within %s: %s", limit, what)
 	}
 }
 

@@ -73,6 +73,7 @@ type MinionDir struct {
 	Cache  string // cachedir
 	PKI    string // pki_dir
 	State  string // oduflow.state_dir
+	Run    string // oduflow.run_dir: the default is below /run, where a lab must leave nothing
 	Lib    string // oduflow.lib_dir
 	Etc    string // oduflow.etc_dir
 	Tmp    string // made for states to write to
@@ -80,13 +81,15 @@ type MinionDir struct {
 }
 
 // MinionDir gives the folders of minion i, counted from 1.
-func (l *Lab) MinionDir(i int) MinionDir {
-	id := l.Minions[i-1]
-	root := l.path(id)
+func (l *Lab) MinionDir(i int) MinionDir { return l.minionDir(l.Minions[i-1], l.Minions[i-1]) }
+
+// minionDir gives the folders of a part that is a minion with this ID.
+func (l *Lab) minionDir(part, id string) MinionDir {
+	root := l.path(part)
 	in := func(name string) string { return filepath.Join(root, name) }
 	return MinionDir{
-		ID: id, Root: root, Config: in("conf"), Cache: in("cache"), PKI: in("pki"),
-		State: in("state"), Lib: in("lib"), Etc: in("etc"), Tmp: in("tmp"), Log: l.LogPath(id),
+		ID: id, Root: root, Config: in("conf"), Cache: in("cache"), PKI: in("pki"), State: in("state"),
+		Run: in("run"), Lib: in("lib"), Etc: in("etc"), Tmp: in("tmp"), Log: l.LogPath(part),
 	}
 }
 
@@ -192,7 +195,7 @@ func (l *Lab) layMinion(i int, o Options) error {
 		return err
 	}
 	for path, mode := range map[string]fs.FileMode{
-		m.Config: 0o755, m.Cache: 0o755, m.PKI: 0o700, m.State: 0o700, m.Lib: 0o755, m.Etc: 0o755, m.Tmp: 0o755,
+		m.Config: 0o755, m.Cache: 0o755, m.PKI: 0o700, m.State: 0o700, m.Run: 0o700, m.Lib: 0o755, m.Etc: 0o755, m.Tmp: 0o755,
 		filepath.Join(m.Root, "sock"): 0o755,
 	} {
 		if err := l.mkdir(path, mode, top); err != nil {
@@ -247,6 +250,7 @@ func (l *Lab) minionConfig(m MinionDir) map[string]any {
 		"enable_gpu_grains":    false,
 		"enable_fqdns_grains":  false,
 		"oduflow.state_dir":    m.State,
+		"oduflow.run_dir":      m.Run,
 		"oduflow.lib_dir":      m.Lib,
 		"oduflow.etc_dir":      m.Etc,
 	}

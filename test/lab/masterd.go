@@ -192,6 +192,12 @@ func (l *Lab) StopMasterd(ctx context.Context) error { return l.stop(ctx, partMa
 // KillMasterd ends masterd with SIGKILL.
 func (l *Lab) KillMasterd() error { return l.signal(partMasterd, syscall.SIGKILL) }
 
+// PauseMasterd stops masterd where it stands: it keeps its connections and answers nothing.
+func (l *Lab) PauseMasterd() error { return l.signal(partMasterd, syscall.SIGSTOP) }
+
+// ResumeMasterd lets a paused masterd go on.
+func (l *Lab) ResumeMasterd() error { return l.signal(partMasterd, syscall.SIGCONT) }
+
 // SocketClient speaks HTTP over masterd's Unix socket; the host in its URLs is ignored.
 func (l *Lab) SocketClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{

@@ -54,12 +54,15 @@ func (l *Lab) StartMaster(ctx context.Context) error {
 
 // StartMinion starts minion i and returns when it is ready for jobs, for which it needs the master.
 func (l *Lab) StartMinion(ctx context.Context, i int) error {
-	m := l.MinionDir(i)
+	return l.startMinion(ctx, l.Minions[i-1], l.MinionDir(i))
+}
+
+func (l *Lab) startMinion(ctx context.Context, part string, m MinionDir) error {
 	var before int64
 	if info, err := os.Stat(m.Log); err == nil {
 		before = info.Size()
 	}
-	return l.start(ctx, m.ID, l.Caller, []string{l.VenvBin("salt-minion"), "-c", m.Config}, func() bool {
+	return l.start(ctx, part, l.Caller, []string{l.VenvBin("salt-minion"), "-c", m.Config}, func() bool {
 		return logSays(m.Log, before, "Minion is ready to receive requests!")
 	})
 }
@@ -158,7 +161,7 @@ func (l *Lab) start(ctx context.Context, part string, as Account, argv []string,
 	if err := l.save(); err != nil {
 		return err
 	}
-	err = poll(ctx, func() (bool, error) {
+	err = Poll(ctx, func() (bool, error) {
 		select {
 		case <-c.ended:
 			return false, fmt.Errorf("it ended: %s", c.state)
@@ -188,7 +191,7 @@ func (l *Lab) forget(part string) error {
 
 // saltName is what a part's pid files end in.
 func saltName(part string) string {
-	if strings.HasPrefix(part, "minion-") {
+	if strings.HasPrefix(part, "minion-") || strings.HasPrefix(part, twinPrefix) {
 		return "minion"
 	}
 	return part
@@ -205,7 +208,7 @@ func (l *Lab) stop(ctx context.Context, part string) error {
 	}
 	waiting, cancel := context.WithTimeout(ctx, graceful)
 	defer cancel()
-	if err := poll(waiting, func() (bool, error) { return len(l.daemon(part)) == 0, nil }); err == nil {
+	if err := Poll(waiting, func() (bool, error) { return len(l.daemon(part)) == 0, nil }); err == nil {
 		return l.reaped(part)
 	}
 	return l.signal(part, syscall.SIGKILL)
@@ -223,7 +226,7 @@ func (l *Lab) signal(part string, sig syscall.Signal) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), graceful)
 	defer cancel()
-	err := poll(ctx, func() (bool, error) {
+	err := Poll(ctx, func() (bool, error) {
 		left := l.daemon(part)
 		for _, p := range left {
 			_ = syscall.Kill(p.PID, syscall.SIGKILL)

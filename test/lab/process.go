@@ -157,7 +157,7 @@ func killAll(dir string, sessions []session, limit time.Duration) []Process {
 	defer cancel()
 	var left []Process
 	quiet := 0
-	_ = poll(ctx, func() (bool, error) {
+	_ = Poll(ctx, func() (bool, error) {
 		left = members(snapshot(dir), dir, sessions)
 		for _, p := range left {
 			_ = syscall.Kill(p.PID, syscall.SIGKILL)
@@ -178,23 +178,6 @@ func describe(processes []Process) string {
 		fmt.Fprintf(&b, "\n  pid %d (%s): %.120s", p.PID, p.Part, p.Command)
 	}
 	return b.String()
-}
-
-// poll asks until done, an error, or the end of ctx, whose error it returns then.
-func poll(ctx context.Context, done func() (bool, error)) error {
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		ok, err := done()
-		if err != nil || ok {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
 }
 
 func lastLines(text string, n int) string {

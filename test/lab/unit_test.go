@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -40,6 +42,38 @@ func TestMerge(t *testing.T) {
 	}
 	if base["m"].(map[string]any)["y"] != 2 {
 		t.Error("merge changed its base")
+	}
+}
+
+func TestPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, asked := time.Now(), 0
+		err := Poll(t.Context(), func() (bool, error) { asked++; return asked == 4, nil })
+		if err != nil || time.Since(began) != 3*pollEvery {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := Poll(ctx, func() (bool, error) { return false, nil }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without an end: %v", err)
+		}
+		if err := Poll(ctx, func() (bool, error) { return false, os.ErrClosed }); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("with an error: %v", err)
+		}
+	})
+}
+
+// Nothing of a lab may lie outside of its folder, /run included.
+func TestEveryPathIsInTheLab(t *testing.T) {
+	l := &Lab{}
+	l.Dir, l.Minions = "/var/tmp/oduflow-lab-x", []string{"minion-1"}
+	for _, m := range []MinionDir{l.MinionDir(1), l.TwinDir(1)} {
+		conf := l.minionConfig(m)
+		for _, key := range []string{"state_dir", "run_dir", "lib_dir", "etc_dir"} {
+			if path, _ := conf["oduflow."+key].(string); !strings.HasPrefix(path, m.Root+"/") {
+				t.Errorf("oduflow.%s is %q", key, path)
+			}
+		}
 	}
 }
 

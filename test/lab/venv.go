@@ -159,7 +159,7 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = poll(ctx, func() (bool, error) {
+	err = Poll(ctx, func() (bool, error) {
 		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 		case err == nil:
 			return true, nil

@@ -28,6 +28,7 @@ func (m *saltMinion) daemons() {
 	must(m.t, os.WriteFile(filepath.Join(m.conf, "master"), []byte(fmt.Sprintf(`
 root_dir: %[1]s
 pki_dir: %[1]s/mpki
+pidfile: %[1]s/pids/master.pid
 cachedir: %[1]s/mcache
 sock_dir: %[1]s/ms
 log_file: %[1]s/mlog
@@ -36,6 +37,7 @@ publish_port: %[2]d
 ret_port: %[3]d
 auto_accept: True
 worker_threads: 3
+gather_job_timeout: 3
 file_roots: {base: [%[1]s/srv]}
 `, m.Root, publish, ret)), 0o600))
 	conf, err := os.ReadFile(filepath.Join(m.conf, "minion"))
@@ -44,27 +46,33 @@ file_roots: {base: [%[1]s/srv]}
 		fmt.Sprintf("\nmaster: 127.0.0.1\npublish_port: %d\nmaster_port: %d\n", publish, ret)...)
 	must(m.t, os.WriteFile(filepath.Join(m.conf, "minion"), conf, 0o600))
 	m.daemon("salt-master", "-l", "quiet")
+	// A minion that meets no master gives up, and comes back within a minute.
+	until(m.t, 2*time.Minute, "the master to listen", func() bool {
+		return answers(publish) && answers(ret)
+	})
 	m.startMinion()
 }
 
-// startMinion starts the minion's daemon and waits for it. It is started again
-// while one that was killed isn't quite gone.
+// startMinion starts the minion's daemon and waits until it says that it is
+// ready, and then answers.
 func (m *saltMinion) startMinion() {
 	m.t.Helper()
+	log := filepath.Join(m.Root, "log")
+	before, _ := os.ReadFile(log)
 	m.minion = m.daemon("salt-minion", "-l", "quiet")
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	for until := time.Now().Add(2 * time.Minute); time.Now().Before(until); <-tick.C {
+	until(m.t, 2*time.Minute, "the minion to be ready", func() bool {
 		select {
 		case <-m.minion.ended:
-			m.minion = m.daemon("salt-minion", "-l", "quiet")
+			m.t.Fatal("the minion ended as it was started")
 		default:
-			if raw, _ := m.saltFor("3", "test.ping"); string(raw) == "true" {
-				return
-			}
 		}
-	}
-	m.t.Fatal("the minion doesn't come up")
+		now, _ := os.ReadFile(log)
+		return bytes.Contains(now[min(len(before), len(now)):], []byte("Minion is ready to receive requests!"))
+	})
+	until(m.t, 2*time.Minute, "the minion to answer", func() bool {
+		raw, _ := m.saltFor("3", "test.ping")
+		return string(raw) == "true"
+	})
 }
 
 // daemon is a process with a group of its own.
@@ -92,6 +100,14 @@ func (m *saltMinion) daemon(name string, args ...string) *daemon {
 		<-d.ended
 	})
 	return d
+}
+
+func answers(port int) bool {
+	conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), time.Second)
+	if err != nil {
+		return false
+	}
+	return conn.Close() == nil
 }
 
 func freePort(t *testing.T) int {

@@ -45,9 +45,15 @@ func TestExclusionUnderLoad(t *testing.T) {
 	m.daemons()
 	p := m.newPublisher("30")
 	dir := func(name string) string { return filepath.Join(m.Root, name) }
-	// What either does: it notes whether the other one is at it.
+	// What either does: it notes whether the other one is at it, and goes on for
+	// as long as it is held.
 	effect := func(who string) string {
-		return fmt.Sprintf("mkdir %[1]s/busy || touch %[1]s/overlap; echo x >> %[1]s/%[2]s; sleep 0.4; rmdir %[1]s/busy; true", m.Root, who)
+		return fmt.Sprintf("mkdir %[1]s/busy || touch %[1]s/overlap; echo x >> %[1]s/%[2]s; sleep 0.4; "+
+			"while test -e %[1]s/hold-%[2]s; do sleep 0.1; done; rmdir %[1]s/busy; true", m.Root, who)
+	}
+	hold := func(who string) (letGo func()) {
+		must(t, os.WriteFile(dir("hold-"+who), nil, 0o600))
+		return func() { must(t, os.Remove(dir("hold-"+who))) }
 	}
 	count := func(name string) int {
 		raw, _ := os.ReadFile(dir(name))
@@ -71,18 +77,24 @@ func TestExclusionUnderLoad(t *testing.T) {
 		var theirs []byte
 		switch round % 3 {
 		case 0: // ours first
+			letGo := hold("ours")
 			returned := p.send(q)
 			awaitCount(t, dir("ours"), oursBefore+1)
-			op := operator()
-			ours, theirs = p.read(returned), <-op
+			theirs = <-operator()
+			letGo()
+			ours = p.read(returned)
 		case 1: // theirs first
+			letGo := hold("theirs")
 			op := operator()
 			awaitCount(t, dir("theirs"), theirsBefore+1)
-			ours, theirs = p.read(p.send(q)), <-op
-		default: // at once
+			ours = p.read(p.send(q))
+			letGo()
+			theirs = <-op
+		default: // at once, or as soon as the minion has theirs
+			jobs := m.jobs()
 			op := operator()
 			if round%2 == 0 {
-				time.Sleep(time.Duration(round%7) * 40 * time.Millisecond)
+				until(t, time.Minute, "the operator's job", func() bool { return m.jobs() != jobs || count("theirs") > theirsBefore })
 			}
 			ours, theirs = p.read(p.send(q)), <-op
 		}
@@ -96,6 +108,9 @@ func TestExclusionUnderLoad(t *testing.T) {
 			tally["ours refused"]++
 		default:
 			t.Errorf("round %d: we ran %d times and answered %s %q", round, weRan, a.Result, a.Code)
+		}
+		if round%3 == 0 && weRan != 1 || round%3 == 1 && weRan != 0 {
+			t.Errorf("round %d: we ran %d times", round, weRan)
 		}
 		if theyWereRefused == (theyRan == 1) || theyRan > 1 {
 			t.Errorf("round %d: they ran %d times, and were told %s", round, theyRan, theirs)
@@ -123,13 +138,15 @@ func TestExclusionUnderLoad(t *testing.T) {
 
 func awaitCount(t *testing.T, path string, n int) {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for range 6000 {
-		if raw, _ := os.ReadFile(path); bytes.Count(raw, []byte("\n")) >= n {
-			return
-		}
-		<-tick.C
-	}
-	t.Fatalf("%s doesn't grow", path)
+	until(t, time.Minute, path+" to grow", func() bool {
+		raw, _ := os.ReadFile(path)
+		return bytes.Count(raw, []byte("\n")) >= n
+	})
+}
+
+// jobs names the files that the minion keeps of its running jobs.
+func (m *saltMinion) jobs() string {
+	found, err := filepath.Glob(filepath.Join(m.Root, "cache/proc/2*"))
+	must(m.t, err)
+	return strings.Join(found, " ")
 }

@@ -4,6 +4,7 @@ package minionside
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"github.com/oduflow/oduflow-salt/internal/message"
 	"github.com/oduflow/oduflow-salt/internal/minion/miniontest"
 	"github.com/oduflow/oduflow-salt/internal/problem"
+	"github.com/oduflow/oduflow-salt/test/lab"
 )
 
 var faults = []string{"-tags", "faults"}
@@ -92,15 +94,18 @@ func kill(t *testing.T, pid int) {
 // gone waits for the end of a process that isn't ours.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for range 1200 {
-		if syscall.Kill(pid, 0) != nil {
-			return
-		}
-		<-tick.C
+	until(t, time.Minute, "a process to end", func() bool { return !alive(pid) })
+}
+
+// alive tells a process from one that is dead and that nobody has waited for:
+// not every init does so at once.
+func alive(pid int) bool {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
 	}
-	t.Fatal("it doesn't end")
+	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
+	return len(fields) > 0 && fields[0] != "Z" && fields[0] != "X"
 }
 
 // killMinion kills the minion's daemon, with or without its jobs.
@@ -114,22 +119,30 @@ func (m *saltMinion) killMinion(jobs bool) {
 		pid = -pid
 	}
 	must(m.t, syscall.Kill(pid, syscall.SIGKILL))
-	<-m.minion.ended // a zombie would count as a minion that runs
+	<-m.minion.ended
+	// Salt takes a minion for one that runs as long as its pid is there, and the
+	// processes that this one left are there until init has waited for them. On
+	// this it may take minutes.
+	stale, err := filepath.Glob(filepath.Join(m.Root, "pids", "*minion.pid"))
+	must(m.t, err)
+	for _, path := range stale {
+		must(m.t, os.Remove(path))
+	}
 }
 
 // eventually asks for evidence until it is what is expected.
 func (p *publisher) eventually(request string, want message.Result) message.Answer {
 	p.m.t.Helper()
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
 	var a message.Answer
-	for range 40 {
-		if a = p.evidence(request); a.Result == want {
-			return a
-		}
-		<-tick.C
+	ctx, cancel := context.WithTimeout(p.m.t.Context(), time.Minute)
+	defer cancel()
+	err := lab.Poll(ctx, func() (bool, error) {
+		a = p.evidence(request)
+		return a.Result == want, nil
+	})
+	if err != nil {
+		p.m.t.Fatalf("answered %s %q, expected %s", a.Result, a.Code, want)
 	}
-	p.m.t.Fatalf("answered %s %q, expected %s", a.Result, a.Code, want)
 	return a
 }
 
@@ -166,20 +179,12 @@ func TestKilled(t *testing.T) {
 		await(t, filepath.Join(m.Root, "ours"))
 		kill(t, parent(m.executor()))
 		settle := miniontest.Ask{Kind: message.Settle, Request: request, Digest: q.Message.Digest, Body: message.Body{Outcome: message.OutcomeFailed}}
-		tick := time.NewTicker(500 * time.Millisecond) // until the executor has seen it, too
-		defer tick.Stop()
-		a := p.evidence(request)
-		for range 20 {
-			if a.Survivors > 0 {
-				break
-			}
-			<-tick.C
+		var a message.Answer
+		until(t, 30*time.Second, "its sleep to be found", func() bool { // once the executor has seen it, too
 			a = p.evidence(request)
-		}
+			return a.Survivors > 0
+		})
 		expect(t, a, message.Running, "")
-		if a.Survivors == 0 {
-			t.Error("its sleep isn't found")
-		}
 		expect(t, p.ask(settle), message.Running, "")
 		expect(t, p.ask(miniontest.Ask{Kind: message.Prepare, Request: miniontest.NewUUID(), Digest: q.Message.Digest}), message.Refused, problem.RecordUnfinished)
 		replay(q, message.Running)
@@ -259,7 +264,7 @@ func TestKilled(t *testing.T) {
 		}
 		m.killMinion(false)
 		// The job goes on by itself. Until it ends it keeps this Salt from being
-		// started again: it has inherited the daemon's lock.
+		// started again.
 		must(t, os.WriteFile(filepath.Join(m.Root, "go"), nil, 0o600))
 		gone(t, job)
 		m.startMinion()
@@ -298,23 +303,16 @@ func TestQueuedByTheMinion(t *testing.T) {
 			await(t, fmt.Sprint(gate, i))
 		}
 		p.send(q)
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		for range 400 {
-			found := ""
+		until(t, time.Minute, "the job to be on the minion's disk", func() bool {
 			_ = filepath.WalkDir(filepath.Join(m.Root, "cache"), func(path string, d os.DirEntry, err error) error {
 				if err == nil && strings.HasPrefix(d.Name(), "queued_") && strings.HasSuffix(d.Name(), ".p") {
-					found = path
+					file = path
 				}
 				return nil
 			})
-			if found != "" {
-				return found, func() { must(t, os.WriteFile(gate, nil, 0o600)) }
-			}
-			<-tick.C
-		}
-		t.Skip("this Salt doesn't queue a job on the minion's disk")
-		return "", nil
+			return file != ""
+		})
+		return file, func() { must(t, os.WriteFile(gate, nil, 0o600)) }
 	}
 	again := func(t *testing.T, q miniontest.Question, result message.Result) {
 		t.Helper()

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"github.com/oduflow/oduflow-salt/internal/message"
 	"github.com/oduflow/oduflow-salt/internal/minion/miniontest"
 	"github.com/oduflow/oduflow-salt/internal/problem"
+	"github.com/oduflow/oduflow-salt/test/lab"
 )
 
 func TestMain(m *testing.M) {
@@ -51,7 +53,15 @@ func newMinion(t *testing.T, extra string, flags ...string) *saltMinion {
 	must(t, os.MkdirAll("/var/tmp/minionside", 0o755))
 	root, err := os.MkdirTemp("/var/tmp/minionside", "m")
 	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, name := range []string{"mlog", "log"} {
+				raw, _ := os.ReadFile(filepath.Join(root, name))
+				t.Logf("the end of %s:\n%s", name, raw[max(0, len(raw)-6000):])
+			}
+		}
+		_ = os.RemoveAll(root)
+	})
 	m := &saltMinion{Kit: miniontest.New(t, root, flags...), t: t, venv: venv, conf: filepath.Join(root, "conf")}
 	modules, err := filepath.Abs("../../salt/_modules")
 	must(t, err)
@@ -64,10 +74,18 @@ func newMinion(t *testing.T, extra string, flags ...string) *saltMinion {
 id: %s
 root_dir: %s
 pki_dir: %s
+pidfile: %s/pids/minion.pid
 cachedir: %s/cache
 sock_dir: %s/sock
 log_file: %s/log
 log_level_logfile: debug
+random_startup_delay: 0
+random_reauth_delay: 1
+acceptance_wait_time: 1
+auth_timeout: 10
+recon_default: 100
+recon_max: 1000
+recon_randomize: False
 file_client: local
 file_roots: {base: [%s/srv]}
 pillar_roots: {base: [%s/srv/pillar]}
@@ -79,7 +97,7 @@ oduflow.lib_dir: %s
 oduflow.etc_dir: %s
 oduflow.allow_unprivileged: True
 %s
-`, m.ID, root, f.PKIDir, root, root, root, root, root, modules, states, f.StateDir, f.RunDir, f.LibDir, f.EtcDir, extra)), 0o600))
+`, m.ID, root, f.PKIDir, root, root, root, root, root, root, modules, states, f.StateDir, f.RunDir, f.LibDir, f.EtcDir, extra)), 0o600))
 	a := m.ask(miniontest.Ask{Kind: message.Update, Request: miniontest.NewUUID(), Body: message.Body{Update: message.UpdateIdentity}})
 	if a.Result != message.Updated {
 		t.Fatalf("no identity: %+v", a)
@@ -352,14 +370,17 @@ func TestKilledJob(t *testing.T) {
 
 func await(t *testing.T, path string) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for until := time.Now().Add(60 * time.Second); time.Now().Before(until); <-tick.C {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
+	until(t, time.Minute, path, func() bool { _, err := os.Stat(path); return err == nil })
+}
+
+// until waits for what a real process does.
+func until(t *testing.T, limit time.Duration, what string, true func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if err := lab.Poll(ctx, func() (bool, error) { return true(), nil }); err != nil {
+		t.Fatalf("waited in vain for %s", what)
 	}
-	t.Fatalf("%s didn't come", path)
 }
 
 // killSurvivors ends what carries this test's own request.
@@ -377,18 +398,10 @@ func killSurvivors(t *testing.T, request string) {
 			must(t, syscall.Kill(pid, syscall.SIGKILL))
 		}
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for range 100 {
-		<-tick.C
-		left := false
-		for _, e := range entries {
+	until(t, 20*time.Second, "the end of survivors", func() bool {
+		return !slices.ContainsFunc(entries, func(e os.DirEntry) bool {
 			environ, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-			left = left || bytes.Contains(environ, []byte("ODUFLOW_REQUEST="+request+"\x00"))
-		}
-		if !left {
-			return
-		}
-	}
-	t.Fatal("survivors don't end")
+			return bytes.Contains(environ, []byte("ODUFLOW_REQUEST="+request+"\x00"))
+		})
+	})
 }

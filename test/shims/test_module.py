@@ -250,6 +250,16 @@ def test_a_state_run_is_seen(minion):
     assert minion.note("first")["facts"]["state_running"] is False
 
 
+def test_a_dead_job_that_init_has_not_waited_for_runs_nothing(minion):
+    with subprocess.Popen(["sleep", "60"]) as job:
+        job.kill()
+        os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOWAIT)  # dead, and still there
+        minion.job("oduflow-1", "state.high", job.pid)
+        minion.stub('say(do="return", text="odf1.answer")')
+        minion.module.prepare("sealed")
+    assert minion.note("first")["facts"]["state_running"] is False
+
+
 def test_a_state_run_whose_file_is_being_written_is_seen(minion):
     path = minion.job("a", "state.apply")
     whole = path.read_text()

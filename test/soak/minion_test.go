@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"github.com/oduflow/oduflow-salt/internal/manifest"
 	"github.com/oduflow/oduflow-salt/internal/message"
 	"github.com/oduflow/oduflow-salt/internal/minion"
+	"github.com/oduflow/oduflow-salt/test/lab"
 	"github.com/oduflow/oduflow-salt/test/oduflow"
 )
 
@@ -136,7 +138,7 @@ func (m *model) serve(kind message.Kind, text string) string {
 			}
 			err = in.Encode(map[string]any{"lease": word})
 		case "run":
-			err = in.Encode(map[string]any{"kind": "map", "results": m.w.effect(asked.Request)})
+			err = in.Encode(map[string]any{"kind": "map", "results": m.w.effect(ctx, asked.Request)})
 		default:
 			return failed
 		}
@@ -153,14 +155,18 @@ func (m *model) takeLease(request string, wait time.Duration) *os.File {
 	if err != nil {
 		return nil
 	}
-	for until := time.Now().Add(wait); ; time.Sleep(10 * time.Millisecond) {
-		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
-			break
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	err = lab.Poll(ctx, func() (bool, error) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return false, nil
 		}
-		if time.Now().After(until) {
-			_ = f.Close()
-			return nil
-		}
+		return err == nil, err
+	})
+	if err != nil {
+		_ = f.Close()
+		return nil
 	}
 	if _, err := f.WriteAt(fmt.Appendf(nil, "%-256s", fmt.Sprintf(`{"version":1,"request":%q}`, request)), 0); err != nil {
 		_ = f.Close()

@@ -35,15 +35,17 @@ import (
 	"github.com/oduflow/oduflow-salt/internal/message"
 	"github.com/oduflow/oduflow-salt/internal/saltreq/reqtest"
 	"github.com/oduflow/oduflow-salt/internal/state"
+	"github.com/oduflow/oduflow-salt/test/lab"
 	"github.com/oduflow/oduflow-salt/test/oduflow"
 )
 
 const (
 	targets  = 100
 	requests = 500
-	// Once nobody is killed any more, callers begin anew for so long, and what
-	// they began may take a claim's fence and a turn.
-	trying     = 60 * time.Second
+	// Once nobody is killed any more, callers begin anew for so long: until the
+	// last start that was claimed and never sent is fenced, and frees its target.
+	// What they began last may take as long once more.
+	trying     = 150 * time.Second
 	afterwards = trying + 140*time.Second
 )
 
@@ -154,12 +156,7 @@ func (r *request) wrong(a oduflow.Answer, effects int) string {
 // follow repeats one request under its UUID until it is answered, and asks for
 // it until it is terminal.
 func (r *request) follow(ctx context.Context, c *oduflow.Client, s oduflow.Start) (answer oduflow.Answer) {
-	pause := func() {
-		select {
-		case <-ctx.Done():
-		case <-time.After(100*time.Millisecond + mrand.N(200*time.Millisecond)):
-		}
-	}
+	pause := func() { lasts(ctx, 100*time.Millisecond+mrand.N(200*time.Millisecond)) }
 	for ctx.Err() == nil {
 		if answer, r.err = c.CustomStart(ctx, s); r.err == nil {
 			break
@@ -302,30 +299,36 @@ func (w *world) start(t *testing.T) {
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.After(20 * time.Second); ; {
-		if resp, err := w.client.HTTP.Get("http://masterd/v1/health"); err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return
-			}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	err := lab.Poll(ctx, func() (bool, error) {
+		resp, err := w.client.HTTP.Get("http://masterd/v1/health")
+		if err != nil {
+			return false, nil
 		}
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Error("masterd doesn't get ready")
-			return
-		}
+		return resp.StatusCode == http.StatusOK, resp.Body.Close()
+	})
+	if err != nil {
+		t.Errorf("masterd doesn't get ready: %v", err)
+	}
+}
+
+// lasts is over after so long, or with ctx. It is how long what a model stands
+// for takes (a run, a caller's patience, a life of masterd's), and waits for
+// nothing.
+func lasts(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
 func (w *world) killAgainAndAgain(t *testing.T, ctx context.Context) (kills int) {
 	for {
-		select {
-		case <-ctx.Done():
+		if lasts(ctx, 1500*time.Millisecond+mrand.N(3*time.Second)); ctx.Err() != nil {
 			return kills
-		case <-time.After(1500*time.Millisecond + mrand.N(3*time.Second)):
 		}
 		_ = w.cmd.Process.Kill()
 		_ = w.cmd.Wait()
@@ -409,7 +412,7 @@ func (w *world) publish(l reqtest.Load) {
 }
 
 // effect is called as a request's states run.
-func (w *world) effect(id string) (results [][2]string) {
+func (w *world) effect(ctx context.Context, id string) (results [][2]string) {
 	w.mu.Lock()
 	r := w.of[id]
 	w.ran[id]++
@@ -417,7 +420,7 @@ func (w *world) effect(id string) (results [][2]string) {
 	if r == nil {
 		return nil
 	}
-	time.Sleep(mrand.N(800 * time.Millisecond)) // a run takes its time
+	lasts(ctx, mrand.N(800*time.Millisecond))
 	return r.results
 }
 
