@@ -172,13 +172,14 @@ func (e *entry) carriedEnds(now time.Time) (time.Time, bool) {
 
 // neverRan says that an answer proves that such a receipt didn't run: the very
 // ledger that was adopted has no record of it, and whoever might have had leave
-// to start it is gone with the past that was lost.
+// to start it is gone with the past that was lost. A ledger that was adopted
+// after it came, perhaps because the former one is lost too, proves nothing.
 func (l *lane) neverRan(ctx context.Context, r receipt.Receipt, a message.Answer) bool {
 	if !r.Carried || r.State != receipt.Queued || a.Result != message.Absent {
 		return false
 	}
 	t, err := l.d.cfg.Store.Target(ctx, l.target)
-	return err == nil && t != nil && a.Ledger == t.Ledger && a.Machine == t.Machine
+	return err == nil && t != nil && a.Ledger == t.Ledger && a.Machine == t.Machine && !t.AdoptedAt.After(r.AcceptedAt)
 }
 
 // fences says whether a question about a receipt may fence a prepared record.

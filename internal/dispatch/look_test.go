@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/oduflow/oduflow-salt/internal/dispatch"
 	"github.com/oduflow/oduflow-salt/internal/exchange"
 	"github.com/oduflow/oduflow-salt/internal/message"
 	"github.com/oduflow/oduflow-salt/internal/problem"
@@ -382,6 +383,46 @@ func TestDuplicateTarget(t *testing.T) {
 		b.wantState(1, receipt.Dispatched, "")
 		b.at(2*time.Hour + time.Minute)
 		b.wantState(1, receipt.Uncertain, problem.NoAnswer)
+	})
+}
+
+// targetless is a store whose targets can't be read at times.
+type targetless struct {
+	dispatch.Store
+	fails atomic.Bool
+}
+
+func (s *targetless) Target(ctx context.Context, id string) (*receipt.Target, error) {
+	if s.fails.Load() {
+		return nil, errBroken
+	}
+	return s.Store.Target(ctx, id)
+}
+
+// Nor does it where the store can't say, after a restart, that there are two.
+func TestDuplicateTargetThatCannotBeRead(t *testing.T) {
+	run(t, func(b *bench) {
+		b.x.onStart = goesOut
+		b.bind(1)
+		b.at(time.Second)
+		q := exchange.Question{Kind: message.Prepare, Target: web, Instance: instance, Request: req(1), Digest: b.receipt(1).Body.Digest}
+		a := answer(q, message.Prepared)
+		a.Ticket = "ffffffffffffffffffffffffffffffff"
+		b.x.late(exchange.Late{Kind: message.Prepare, Request: req(1), Target: web, Answer: a, Duplicate: true})
+		b.at(2 * time.Second)
+		s := &targetless{Store: b.store}
+		b.x.onEvidence = func(_ context.Context, q exchange.Question) exchange.Reply {
+			s.fails.Store(true)
+			return fencesWhenAllowed(context.Background(), q)
+		}
+		b.startOn(s, nil)
+		b.at(3 * time.Minute)
+		b.wantState(1, receipt.Dispatched, "")
+		s.fails.Store(false)
+		b.at(2*time.Hour + time.Minute)
+		if r := b.receipt(1); r.State == receipt.Failed {
+			t.Errorf("%s %s", r.State, r.Code)
+		}
 	})
 }
 

@@ -56,7 +56,11 @@ func (l *lane) prepareAnswered(ctx context.Context, x receipt.Receipt, t receipt
 
 // memory says what the ledger that an answer about x comes from is known to be.
 func (l *lane) memory(ctx context.Context, x receipt.Receipt, a message.Answer, told receipt.Told) (evidence.Memory, error) {
-	if told.Behind() || l.d.duplicated(ctx, l.target) {
+	t, err := l.d.cfg.Store.Target(ctx, l.target)
+	switch {
+	case err != nil: // whether two answer for it isn't known
+		return evidence.Doubtful, err
+	case told.Behind() || t != nil && t.Duplicate || l.d.duplicated(ctx, l.target):
 		return evidence.Doubtful, nil
 	}
 	forgotten, err := l.d.cfg.Store.Forgotten(ctx, x.Request, a.Ledger)

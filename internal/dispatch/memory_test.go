@@ -407,6 +407,28 @@ func TestCarriedReceiptAndALedgerThatWasPutBack(t *testing.T) {
 	}
 }
 
+// Nor where it was adopted only after what waited had come: the ledger that it may
+// have run on is lost as well.
+func TestCarriedReceiptAndALedgerOfLater(t *testing.T) {
+	run(t, func(b *bench) {
+		b.x.onEvidence = func(_ context.Context, q exchange.Question) exchange.Reply {
+			a := answer(q, message.Absent)
+			a.Ledger = "ledger-2"
+			return exchange.Reply{Answer: &a}
+		}
+		b.bindQuietly(1)
+		b.at(time.Second)
+		if err := b.store.Adopt(t.Context(), receipt.Target{
+			ID: web, Instance: instance, Fingerprint: "fp", Ledger: "ledger-2", Machine: machine, AdoptedAt: b.clock.Now(),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		b.startOn(carrying{b.store}, nil)
+		b.at(3 * time.Minute)
+		b.wantState(1, receipt.Uncertain, problem.NoAnswer)
+	})
+}
+
 // What is owed to a ledger isn't paid by another copy of it.
 func TestDebtsOfALedgerThatWasPutBack(t *testing.T) {
 	run(t, func(b *bench) {

@@ -52,8 +52,9 @@ type Question struct {
 	Ticket   string
 	Digest   string
 	Body     message.Body
-	// Lines is what was known of the target's ledgers before this was asked. It
-	// doesn't travel: it comes back with a late answer, to judge it by.
+	// Lines is what was known of the target's ledgers before this was asked. Of the
+	// one that was adopted it travels, so that the executor writes nothing where it
+	// was put back; all of it comes back with a late answer, to judge that by.
 	Lines receipt.Lines
 }
 
@@ -290,6 +291,7 @@ func (x *Exchange) open(q Question, pem string) (*waiter, string, error) {
 		return nil, "", err
 	}
 	q.Body.ResultKey = key
+	q.Body.Ledger, q.Body.Generation = q.Lines.Adopted()
 	body, err := message.EncodeBody(q.Body)
 	if err != nil {
 		return nil, "", err

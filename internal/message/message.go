@@ -76,6 +76,11 @@ type Body struct {
 	Fence     bool   `msgpack:"fence,omitempty"`     // evidence: a prepared record with a dead ticket may be fenced
 	Update    string `msgpack:"update,omitempty"`    // update: what is updated, "identity" for now
 
+	// What masterd knew of the ledger that was adopted before it asked: an executor
+	// that finds it at less writes nothing into it, or it would count up to that.
+	Ledger     string `msgpack:"ledger,omitempty"`     // its id
+	Generation uint64 `msgpack:"generation,omitempty"` // the highest that it has told, 0 for none
+
 	Outcome Outcome      `msgpack:"outcome,omitempty"` // settle: what an operator found to be true
 	Owed    []Settlement `msgpack:"owed,omitempty"`    // prepare: settlements to be done first, at most MaxOwed
 }

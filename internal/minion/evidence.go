@@ -23,6 +23,7 @@ func (c *call) evidence(ctx context.Context) (message.Answer, error) {
 	if !c.isOurs(id) {
 		return refused(problem.LedgerChanged), nil
 	}
+	c.recall(id)
 	r, err := s.Record(c.m.Request)
 	if err != nil {
 		return message.Answer{}, err
@@ -30,20 +31,32 @@ func (c *call) evidence(ctx context.Context) (message.Answer, error) {
 	if r == nil {
 		return message.Answer{Result: message.Absent, Ledger: id.Ledger, Instance: id.Instance}, nil
 	}
-	// A record that never had the ticket that was claimed is not the one that is
-	// asked about: it is a copy from before, or another minion's.
-	if r.State == ledger.Prepared && c.body.Fence && r.Knew(c.m.Ticket) {
-		lives, err := s.TicketLives(r)
-		if err != nil {
-			return message.Answer{}, err
-		}
-		if !lives {
-			if err := s.GiveUp(r, problem.NeverStarted); err != nil {
-				return message.Answer{}, err
-			}
+	if r.State == ledger.Prepared && c.body.Fence {
+		if a, err := c.giveUp(s, r); err != nil || a.Result != "" {
+			return a, err
 		}
 	}
 	return c.look(s, r)
+}
+
+// giveUp gives a prepared record up whose ticket is dead, and answers nothing: the
+// record says it then.
+//
+// A record that never had the ticket that was claimed is not the one that is asked
+// about: it is a copy from before, or another minion's. So may be every one in a
+// ledger that was put back. Nothing is concluded there, but that it can't start any
+// more: else an operator would wait for that for ever. A question without a ticket
+// comes from a masterd whose database was restored: it is about whatever record
+// there is.
+func (c *call) giveUp(s *ledger.Session, r *ledger.Record) (message.Answer, error) {
+	lives, err := s.TicketLives(r)
+	if err != nil || lives {
+		return message.Answer{}, err
+	}
+	if c.behind || c.m.Ticket != "" && !r.Knew(c.m.Ticket) {
+		return about(r, message.Answer{Result: message.Lapsed}), nil
+	}
+	return message.Answer{}, s.GiveUp(r, problem.NeverStarted)
 }
 
 // update writes what the ledger holds about the minion itself.
@@ -72,6 +85,7 @@ func (c *call) updateIn(s *ledger.Session) (message.Answer, error) {
 	if err != nil {
 		return message.Answer{}, err
 	}
+	c.recall(id)
 	if c.isOurs(id) && id.Instance == c.m.Instance {
 		return message.Answer{Result: message.Updated}, nil // nothing changes
 	}

@@ -88,6 +88,8 @@ type call struct {
 	ledger *ledger.Ledger
 	m      *message.Message
 	body   message.Body
+	behind bool   // the ledger tells less than masterd knew: nothing is concluded or written
+	was    uint64 // its generation then
 }
 
 // Serve holds one conversation for an entry point. An error means that the
@@ -182,7 +184,24 @@ func (c *call) fill(a message.Answer) message.Answer {
 	if generation, err := c.ledger.Generation(); err == nil {
 		a.Generation = generation
 	}
+	if c.behind { // what a witness gave back to it since hides nothing
+		a.Generation = c.was
+	}
 	return a
+}
+
+// recall looks whether the ledger was put back since masterd heard of it last.
+// What is written there counts up to what masterd knew, and an answer that is lost,
+// or this one itself, would make it look whole. So it comes before all else.
+func (c *call) recall(id *ledger.Identity) {
+	if id == nil || id.Ledger != c.body.Ledger || c.body.Generation == 0 {
+		return
+	}
+	now, err := c.ledger.Generation()
+	if err != nil {
+		now = 0 // nobody knows
+	}
+	c.behind, c.was = now < c.body.Generation, now
 }
 
 // opener reads the keys that a message is opened with.
@@ -274,7 +293,7 @@ func (c *call) lookUnfinished(s *ledger.Session, r *ledger.Record) (message.Answ
 	if lease.HeldFor(r.Request) || r.State == ledger.Started && lease.Held || c.ledger.Alive(r.Request) {
 		return message.Answer{Result: message.Running}, nil
 	}
-	if r.State == ledger.Started {
+	if r.State == ledger.Started && !c.behind {
 		// Nobody can take the lease while it is held for this probe, and the
 		// write excludes that the effect begins after all.
 		if err := s.NeverBegan(r, lease); err != nil || r.State != ledger.Started {

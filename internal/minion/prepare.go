@@ -36,8 +36,9 @@ func (c *call) prepare(ctx context.Context) (message.Answer, error) {
 	if err != nil {
 		return refused(ledgerCode(err)), nil
 	}
+	c.recall(id)
 	var settlements *message.SettlementStates
-	if c.isOurs(id) {
+	if c.isOurs(id) && !c.behind {
 		settlements = c.owed(s)
 	}
 	answer, err := c.prepareIn(s, id)
@@ -76,8 +77,12 @@ func (c *call) prepareIn(s *ledger.Session, id *ledger.Identity) (message.Answer
 	case r == nil:
 	case r.State != ledger.Prepared:
 		return c.look(s, r)
+	case c.behind: // nothing more is prepared on it until it was adopted again
 	case r.Digest != c.m.Digest:
 		return about(r, refused(problem.RequestConflict)), nil
+	}
+	if c.behind {
+		return refused(problem.LedgerChanged), nil
 	}
 	if !isDigest(c.m.Digest) {
 		return refused(problem.RequestConflict), nil

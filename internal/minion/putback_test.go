@@ -163,8 +163,10 @@ func TestPutBack(t *testing.T) {
 		putBack(t, k, copied)
 		must(t, os.RemoveAll(k.Facts.RunDir))
 		plan(t, k, "boot_id other")
-		// Another ticket than the one that was claimed: not even given up.
-		expect(t, k.Evidence(request, true), message.NotStartedYet, "")
+		// Another ticket than the one that was claimed: not even given up. But it can't
+		// start any more, and to say that it may would refuse an operator for ever.
+		expect(t, k.Evidence(request, true), message.Lapsed, "")
+		expect(t, k.Evidence(request, false), message.NotStartedYet, "")
 	})
 }
 
@@ -313,7 +315,7 @@ func TestVersions(t *testing.T) {
 	must(t, os.CopyFS(k.Ledger("records"), records))
 	for n, want := range map[string]message.Result{
 		"1": message.Fenced, "2": message.Fenced, "3": message.NeverBegan, "4": message.Finished, "5": message.Finished,
-		"6": message.Interrupted, "7": message.Interrupted, "8": message.NotStartedYet,
+		"6": message.Interrupted, "7": message.Interrupted, "8": message.Lapsed,
 	} {
 		if a := k.Evidence(old+n, true); a.Result != want {
 			t.Errorf("%s: answered %s %s", n, a.Result, a.Code)
@@ -333,4 +335,86 @@ func TestVersions(t *testing.T) {
 		t.Errorf("said %q", said.Text)
 	}
 	expect(t, k.Settle(request, canonical, message.OutcomeFailed), message.Refused, problem.LedgerUnwritable)
+}
+
+// Issue 5, it must show: never a false failed. What masterd knew before its
+// question is compared before anything is written: else what this very question
+// concludes counts up to that, and where its answer is lost the next one finds a
+// ledger that looks whole. The copy is from before the effect, and the folder for
+// this boot is put back with it, as in a container.
+func TestPutBackCountsNothingUp(t *testing.T) {
+	ask := func(k *miniontest.Kit, request string, known uint64) message.Answer {
+		q := k.Seal(miniontest.Ask{Kind: message.Evidence, Request: request, Body: message.Body{
+			Fence: true, Ledger: identity(t, k), Generation: known,
+		}})
+		return k.Read(q, k.Send(message.Evidence, q.Text, miniontest.Shim{}).Text)
+	}
+	for name, c := range map[string]struct {
+		between int // the look between two facts of which the copy is
+		want    message.Result
+	}{
+		"to prepared": {1, message.Lapsed},
+		"to started":  {2, message.Interrupted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKit(t, faults...)
+			request, ticket, canonical := prepared(t, k, threeStates)
+			copied, run, asked := "", filepath.Join(t.TempDir(), "run"), 0
+			var known uint64
+			shim := miniontest.Shim{Between: func() minion.Facts {
+				if asked++; asked == c.between {
+					copied = snapshot(t, k)
+					must(t, os.CopyFS(run, os.DirFS(k.Facts.RunDir)))
+				}
+				return k.Facts
+			}, Run: func([]byte) any {
+				known = k.Evidence(request, true).Generation // running
+				return miniontest.ErrLeave
+			}}
+			k.Send(message.Start, k.AskStart(request, ticket, canonical).Text, shim)
+			if known == 0 || copied == "" {
+				t.Fatal("it didn't run")
+			}
+			putBack(t, k, copied)
+			must(t, os.RemoveAll(k.Facts.RunDir))
+			must(t, os.CopyFS(k.Facts.RunDir, os.DirFS(run)))
+			must(t, os.Chmod(k.Facts.RunDir, 0o700))
+			plan(t, k, "since_boot_add 130s")
+			for range 2 { // the answer to the first may be lost
+				a := ask(k, request, known)
+				if expect(t, a, c.want, ""); a.Generation >= known {
+					t.Errorf("generation %d, known was %d", a.Generation, known)
+				}
+			}
+			q := k.Seal(miniontest.Ask{Kind: message.Prepare, Request: miniontest.NewUUID(), Digest: miniontest.Digest(canonical), Body: message.Body{
+				Ledger: identity(t, k), Generation: known,
+			}})
+			for range 2 {
+				a := k.Read(q, k.Send(message.Prepare, q.Text, miniontest.Shim{}).Text)
+				if expect(t, a, message.Refused, problem.LedgerChanged); a.Generation >= known {
+					t.Errorf("generation %d, known was %d", a.Generation, known)
+				}
+			}
+		})
+	}
+}
+
+// Issue 5, yesterday's database: masterd has lost the ticket of what was prepared,
+// and fences it once any ticket is dead.
+func TestPreparedInALostPastIsFenced(t *testing.T) {
+	k := newKit(t, faults...)
+	canonical, digest := k.Document(threeStates)
+	request := miniontest.NewUUID()
+	q := k.Seal(miniontest.Ask{Kind: message.Prepare, Request: request, Digest: digest})
+	k.Send(message.Prepare, q.Text, miniontest.Shim{})
+	expect(t, k.Evidence(request, true), message.NotStartedYet, "") // without a ticket
+	plan(t, k, "since_boot_add 130s")
+	expect(t, k.Evidence(request, false), message.NotStartedYet, "")
+	expect(t, k.Evidence(request, true), message.Fenced, problem.NeverStarted)
+	expect(t, k.Prepare(request, canonical), message.Fenced, problem.NeverStarted)
+}
+
+func identity(t *testing.T, k *miniontest.Kit) string {
+	t.Helper()
+	return k.Identify().Ledger
 }

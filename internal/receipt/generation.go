@@ -48,6 +48,17 @@ func (l Lines) With(ledger string, generation uint64) Lines {
 	return out
 }
 
+// Adopted gives the ledger that was adopted last, and what it has told since.
+func (l Lines) Adopted() (ledger string, generation uint64) {
+	var newest int64
+	for id, line := range l {
+		if line.Adoption > newest {
+			newest, ledger, generation = line.Adoption, id, line.Generation
+		}
+	}
+	return ledger, generation
+}
+
 // Behind says that a ledger that told more before doesn't now. It may have
 // forgotten: that it has no record of something, or that something never began
 // there, proves nothing. What it does remember has happened.
