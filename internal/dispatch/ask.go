@@ -173,18 +173,27 @@ func (e *entry) carriedEnds(now time.Time) (time.Time, bool) {
 // neverRan says that an answer proves that such a receipt didn't run: the very
 // ledger that was adopted has no record of it, and whoever might have had leave
 // to start it is gone with the past that was lost. A ledger that was adopted
-// after it came, perhaps because the former one is lost too, proves nothing.
+// after it came, perhaps because the former one is lost too, proves nothing. Which
+// came first no clock says, since it may have been set: only where the target
+// never had another ledger it is that one on which the request would have run.
 func (l *lane) neverRan(ctx context.Context, r receipt.Receipt, a message.Answer) bool {
 	if !r.Carried || r.State != receipt.Queued || a.Result != message.Absent {
 		return false
 	}
 	t, err := l.d.cfg.Store.Target(ctx, l.target)
-	return err == nil && t != nil && a.Ledger == t.Ledger && a.Machine == t.Machine && !t.AdoptedAt.After(r.AcceptedAt)
+	if err != nil || t == nil || a.Ledger != t.Ledger || a.Machine != t.Machine || t.AdoptedAt.After(r.AcceptedAt) {
+		return false
+	}
+	lines, err := l.d.cfg.Store.Lines(ctx, l.target)
+	return err == nil && len(lines) == 1
 }
 
-// fences says whether a question about a receipt may fence a prepared record.
+// fences says whether a question about a receipt may fence a prepared record. Where
+// its start was never claimed here, nobody knows its ticket: whichever its record
+// may have is from before. Without that it might start for ever, as far as anybody
+// can say, and no operator could settle it.
 func (e *entry) fences(now time.Time) bool {
-	if e.carried() {
+	if e.carried() || e.r.State == receipt.Uncertain && e.r.Ticket == "" {
 		return mayFence(e.times.learned, now)
 	}
 	return mayFence(e.times.ticket, now)

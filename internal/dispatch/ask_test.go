@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -219,6 +220,36 @@ func TestMovedFreesTheTarget(t *testing.T) {
 		b.x.onStart = nil
 		b.bind(2)
 		b.wantState(2, receipt.Succeeded, "")
+	})
+}
+
+// A receipt whose start was never claimed here has no ticket. What may be prepared
+// of it is given up all the same, once any ticket is dead: else it might start for
+// ever, and nobody could settle it.
+func TestUncertainWithoutATicketIsFenced(t *testing.T) {
+	run(t, func(b *bench) {
+		var fences []bool
+		b.x.onEvidence = func(_ context.Context, q exchange.Question) exchange.Reply {
+			fences = append(fences, q.Body.Fence)
+			if q.Body.Fence {
+				return replied(q, message.Lapsed)
+			}
+			return replied(q, message.NotStartedYet)
+		}
+		r := b.bindQuietly(1)
+		r, err := b.store.Store.Apply(b.t.Context(), r.Request, r.Seq, evidence.LoseCarried(b.clock.Now()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.d.Moved(r)
+		b.at(receipt.FenceAfter - time.Second)
+		if len(fences) == 0 || slices.Contains(fences, true) {
+			t.Errorf("asked too early with a fence: %v", fences)
+		}
+		b.at(receipt.FenceAfter + receipt.LookInterval)
+		if !fences[len(fences)-1] {
+			t.Errorf("asked without a fence for ever: %v", fences)
+		}
 	})
 }
 

@@ -77,7 +77,12 @@ func (l *lane) judge(ctx context.Context, s *statement, told receipt.Told) (evid
 		if m, err = l.memory(ctx, r, a, told); err != nil {
 			return evidence.Verdict{}, err
 		}
-		if s.lines == nil { // a late answer to somebody who didn't look what was known
+		switch {
+		case s.lines == nil: // a late answer to somebody who didn't look what was known
+			m = evidence.Doubtful
+		case s.kind == message.Prepare && r.JID != "":
+			// It was asked before the claim, so it may be of a record that another
+			// machine has: of two with one ledger that isn't the one that was claimed.
 			m = evidence.Doubtful
 		}
 	}

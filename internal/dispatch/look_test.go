@@ -339,6 +339,26 @@ func TestLateAnswerCounts(t *testing.T) {
 	})
 }
 
+// Of two machines with one ledger, before it is known that there are two: what the
+// other one says of a record that was never claimed comes late, and proves nothing.
+func TestLatePrepareProvesNothing(t *testing.T) {
+	run(t, func(b *bench) {
+		b.x.onStart = goesOut
+		b.bind(1)
+		b.at(60 * time.Second)
+		lines, err := b.store.Lines(t.Context(), web)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := exchange.Question{Kind: message.Prepare, Target: web, Instance: instance, Request: req(1), Digest: b.receipt(1).Body.Digest}
+		a := answer(q, message.Fenced)
+		a.Code = problem.NeverStarted
+		b.x.late(exchange.Late{Kind: message.Prepare, Request: req(1), Target: web, Answer: a, Lines: lines})
+		b.at(61 * time.Second)
+		b.wantState(1, receipt.Dispatched, "")
+	})
+}
+
 // duplicate_target: two executors answer for one target. What isn't claimed yet
 // is refused, and everything later, also after a restart, until adopted.
 func TestDuplicateTarget(t *testing.T) {

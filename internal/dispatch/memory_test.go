@@ -429,6 +429,27 @@ func TestCarriedReceiptAndALedgerOfLater(t *testing.T) {
 	})
 }
 
+// And no clock says which came first: it may have been set back meanwhile.
+func TestCarriedReceiptAndALedgerOfLaterByAnotherClock(t *testing.T) {
+	run(t, func(b *bench) {
+		b.x.onEvidence = func(_ context.Context, q exchange.Question) exchange.Reply {
+			a := answer(q, message.Absent)
+			a.Ledger = "ledger-2"
+			return exchange.Reply{Answer: &a}
+		}
+		b.bindQuietly(1)
+		if err := b.store.Adopt(t.Context(), receipt.Target{
+			ID: web, Instance: instance, Fingerprint: "fp", Ledger: "ledger-2", Machine: machine,
+			AdoptedAt: b.clock.Now().Add(-time.Hour),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		b.startOn(carrying{b.store}, nil)
+		b.at(3 * time.Minute)
+		b.wantState(1, receipt.Uncertain, problem.NoAnswer)
+	})
+}
+
 // What is owed to a ledger isn't paid by another copy of it.
 func TestDebtsOfALedgerThatWasPutBack(t *testing.T) {
 	run(t, func(b *bench) {

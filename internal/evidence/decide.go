@@ -168,6 +168,18 @@ func fences(c problem.Code) bool {
 	}
 }
 
+// Ended says that a receipt tells how a run ended: its executor or an operator has
+// said so, and not merely that it never ran.
+func Ended(r receipt.Receipt) bool {
+	switch r.State { //nolint:exhaustive // the others tell of no end
+	case receipt.Succeeded:
+		return true
+	case receipt.Failed:
+		return r.Settled || finishes(r.Code) && !fences(r.Code)
+	}
+	return false
+}
+
 // contradicts: the receipt is terminal and the ledger says something else. An
 // operator's settlement names no more than the outcome.
 func contradicts(r receipt.Receipt, a message.Answer) bool {

@@ -36,24 +36,34 @@ func (c *call) evidence(ctx context.Context) (message.Answer, error) {
 			return a, err
 		}
 	}
-	return c.look(s, r)
+	a, err := c.look(s, r)
+	if (a.Result == message.Fenced || a.Result == message.NeverBegan) && c.isOfAnother(r) {
+		a.Result, a.Code = message.Lapsed, ""
+	}
+	return a, err
+}
+
+// isOfAnother says that a record never had the ticket that was claimed. It is not
+// the one that is asked about: it is a copy from before, or another minion's, and
+// what never happened to it may have happened to the other one. A question without
+// a ticket comes from a masterd whose database was restored: it is about whatever
+// record there is.
+func (c *call) isOfAnother(r *ledger.Record) bool {
+	return c.m.Ticket != "" && !r.Knew(c.m.Ticket)
 }
 
 // giveUp gives a prepared record up whose ticket is dead, and answers nothing: the
 // record says it then.
 //
-// A record that never had the ticket that was claimed is not the one that is asked
-// about: it is a copy from before, or another minion's. So may be every one in a
-// ledger that was put back. Nothing is concluded there, but that it can't start any
-// more: else an operator would wait for that for ever. A question without a ticket
-// comes from a masterd whose database was restored: it is about whatever record
-// there is.
+// Of a record that isn't the one that is asked about, as every one may be in a ledger
+// that was put back, nothing is concluded but that it can't start any more: else an
+// operator would wait for that for ever.
 func (c *call) giveUp(s *ledger.Session, r *ledger.Record) (message.Answer, error) {
 	lives, err := s.TicketLives(r)
 	if err != nil || lives {
 		return message.Answer{}, err
 	}
-	if c.behind || c.m.Ticket != "" && !r.Knew(c.m.Ticket) {
+	if c.behind || c.isOfAnother(r) {
 		return about(r, message.Answer{Result: message.Lapsed}), nil
 	}
 	return message.Answer{}, s.GiveUp(r, problem.NeverStarted)

@@ -414,6 +414,24 @@ func TestPreparedInALostPastIsFenced(t *testing.T) {
 	expect(t, k.Prepare(request, canonical), message.Fenced, problem.NeverStarted)
 }
 
+// Issue 5: two machines with one ledger. The record of the one that wasn't claimed
+// was given up for another request, and that says nothing of the other machine.
+func TestGivenUpUnderAnotherTicket(t *testing.T) {
+	k := newKit(t, faults...)
+	request, ticket, _ := prepared(t, k, threeStates)
+	other, _ := k.Document("other:\n  test.nop: []\n")
+	if a := k.Prepare(miniontest.NewUUID(), other); a.Result != message.Prepared {
+		t.Fatalf("%+v", a)
+	}
+	ask := func(ticket string) message.Answer {
+		q := k.Seal(miniontest.Ask{Kind: message.Evidence, Request: request, Ticket: ticket, Body: message.Body{Fence: true}})
+		return k.Read(q, k.Send(message.Evidence, q.Text, miniontest.Shim{}).Text)
+	}
+	expect(t, ask(ticket), message.Fenced, problem.NeverStarted)
+	expect(t, ask("ffffffffffffffffffffffffffffffff"), message.Lapsed, "")
+	expect(t, ask(""), message.Fenced, problem.NeverStarted) // of a database that was restored
+}
+
 func identity(t *testing.T, k *miniontest.Kit) string {
 	t.Helper()
 	return k.Identify().Ledger

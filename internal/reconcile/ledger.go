@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 
+	"github.com/oduflow/oduflow-salt/internal/evidence"
 	"github.com/oduflow/oduflow-salt/internal/exchange"
 	"github.com/oduflow/oduflow-salt/internal/message"
 	"github.com/oduflow/oduflow-salt/internal/problem"
@@ -14,18 +15,9 @@ import (
 func (s *Service) deliver(ctx context.Context, r receipt.Receipt, settlement *receipt.Settlement) error {
 	ctx, cancel := context.WithTimeout(ctx, settleWait)
 	defer cancel()
-	pem, _, err := s.cfg.Exchange.Key(ctx, r.Body.Target)
-	if err != nil {
-		s.cfg.Logger.Warn("a settlement can't be delivered", "request", r.Request, "target", r.Body.Target, "error", err)
-		return nil
-	}
-	reply := s.cfg.Exchange.Ask(ctx, exchange.Question{
-		Kind: message.Settle, Target: r.Body.Target, Instance: r.Body.Instance, Request: r.Request, Digest: r.Body.Digest,
-		Body: message.Body{Outcome: message.Outcome(settlement.Outcome)},
-	}, pem)
-	a := reply.Answer
+	a, silence := s.tell(ctx, r, settlement.Outcome)
 	if a == nil {
-		s.cfg.Logger.Warn("a settlement isn't answered", "request", r.Request, "target", r.Body.Target, "silence", reply.Silence)
+		s.cfg.Logger.Warn("a settlement isn't answered", "request", r.Request, "target", r.Body.Target, "silence", silence)
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -34,6 +26,20 @@ func (s *Service) deliver(ctx context.Context, r receipt.Receipt, settlement *re
 		settlement.DeliveredAt = s.cfg.Now()
 	}
 	return err
+}
+
+// tell has a ledger record an outcome. The answer is nil where nobody gave one.
+func (s *Service) tell(ctx context.Context, r receipt.Receipt, outcome receipt.State) (*message.Answer, exchange.Silence) {
+	pem, _, err := s.cfg.Exchange.Key(ctx, r.Body.Target)
+	if err != nil {
+		s.cfg.Logger.Warn("the accepted key can't be had", "request", r.Request, "target", r.Body.Target, "error", err)
+		return nil, exchange.SilenceNoListener
+	}
+	reply := s.cfg.Exchange.Ask(ctx, exchange.Question{
+		Kind: message.Settle, Target: r.Body.Target, Instance: r.Body.Instance, Request: r.Request, Digest: r.Body.Digest,
+		Body: message.Body{Outcome: message.Outcome(outcome)},
+	}, pem)
+	return reply.Answer, reply.Silence
 }
 
 // pay takes what a ledger answered to a settlement. What is final pays the
@@ -110,7 +116,7 @@ func (s *Service) Unfinished(ctx context.Context, asked receipt.Receipt, request
 	if problem.CodeOf(err) == problem.UnknownRequest {
 		err = s.adoptRecord(ctx, asked, request)
 	} else if err == nil {
-		err = s.contradicted(ctx, bound.Execution)
+		err = s.contradicted(ctx, asked, bound)
 	}
 	if err != nil {
 		log.Warn("a record that a ledger names can't be taken over yet", "error", err)
@@ -151,6 +157,10 @@ func (s *Service) adoptRecord(ctx context.Context, asked receipt.Receipt, reques
 	ctx = context.WithoutCancel(ctx)
 	r, err := s.cfg.Store.FromLedger(ctx, rec)
 	if err != nil {
+		// It may be there all the same, and then it is to be asked about.
+		if bound, lookErr := s.cfg.Store.Lookup(ctx, request); lookErr == nil {
+			s.cfg.Moved(bound.Execution)
+		}
 		return err
 	}
 	s.cfg.Logger.Error("record_unknown: a ledger has an unfinished record that this database doesn't know; was an older database put back?",
@@ -164,17 +174,42 @@ func (s *Service) adoptRecord(ctx context.Context, asked receipt.Receipt, reques
 // contradicted: the receipts say that the request has ended, and the ledger
 // that it hasn't. Where an operator's word just wasn't delivered that is no
 // contradiction.
-func (s *Service) contradicted(ctx context.Context, r receipt.Receipt) error {
+//
+// Where the run's end is known here, its ledger was put back to before it. Nothing
+// else keeps that from the target's next request, so the ledger is told again; it
+// takes our word only where nothing runs. A receipt that says that nothing ran is
+// another matter: then nobody knows.
+func (s *Service) contradicted(ctx context.Context, asked receipt.Receipt, bound receipt.Bound) error {
+	r := bound.Execution
 	if !r.State.Terminal() {
-		return nil // it is asked about in its own right
+		s.cfg.Moved(r) // it is asked about in its own right, by a lane that has to know of it
+		return nil
 	}
 	settlement, err := s.cfg.Store.Settlement(ctx, r.Request)
 	if err != nil || settlement != nil && settlement.Owed() {
 		return err
 	}
 	s.cfg.Logger.Error("evidence_conflict", "request", r.Request, "target", r.Body.Target, "state", r.State, "result", "unfinished")
-	return s.cfg.Store.Witness(ctx, receipt.Witness{
+	err = s.cfg.Store.Witness(ctx, receipt.Witness{
 		Request: r.Request, At: s.cfg.Now(), Kind: string(message.Prepare), Result: string(message.Refused),
 		Code: problem.RecordUnfinished, Conflict: true,
 	})
+	if err == nil && !bound.Reused && r.Body.Instance == asked.Body.Instance && evidence.Ended(r) {
+		s.remind(ctx, r)
+	}
+	return err
+}
+
+// remind tells a ledger that has forgotten it how a run ended. It is tried again
+// with the next prepare that meets the record.
+func (s *Service) remind(ctx context.Context, r receipt.Receipt) {
+	ctx, cancel := context.WithTimeout(ctx, settleWait)
+	defer cancel()
+	a, silence := s.tell(ctx, r, r.State)
+	if a == nil {
+		s.cfg.Logger.Warn("a ledger isn't reminded of an outcome", "request", r.Request, "target", r.Body.Target, "silence", silence)
+		return
+	}
+	s.cfg.Logger.Warn("a ledger was reminded of an outcome", "request", r.Request, "target", r.Body.Target,
+		"outcome", r.State, "result", a.Result, "code", a.Code)
 }

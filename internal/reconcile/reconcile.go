@@ -8,6 +8,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -237,14 +238,20 @@ func (s *Service) checkIdle(ctx context.Context, f Finding) error {
 			return running("it still runs").WithHint("wait, then: masterd evidence %s", r.Request)
 		case message.NotStartedYet:
 			return running("it may still start").WithHint("in about two minutes it can't any more; then: masterd evidence %s", r.Request)
+		case message.Refused: // it says nothing of the request: see below
+		default:
+			return nil
 		}
-		return nil
 	}
-	// Nobody answers. What the ledger said last still counts where it said that
-	// something runs.
+	// Nobody says anything of it. What the ledger said last still counts where it
+	// said that something runs.
 	last, err := s.lastWord(ctx, r.Request)
 	if err != nil {
 		return err
+	}
+	if last == message.Running && f.Answer != nil {
+		return running("its executor said last that it runs, and now refuses to say anything ("+string(f.Answer.Code)+")").
+			WithHint("find out what became of the server, then: masterd adopt %s; that lifts no quarantine. Then repeat this", r.Body.Target)
 	}
 	if last == message.Running {
 		return running("its executor said last that it runs, and doesn't answer now").
@@ -257,10 +264,12 @@ func (s *Service) checkIdle(ctx context.Context, f Finding) error {
 // lastWord is the newest authentic statement about a record of the request.
 func (s *Service) lastWord(ctx context.Context, request string) (message.Result, error) {
 	all, err := s.cfg.Store.Witnesses(ctx, request)
-	if err != nil || len(all) == 0 {
-		return "", err
+	for _, w := range slices.Backward(all) {
+		if result := message.Result(w.Result); result != message.Refused && result != message.Disregarded {
+			return result, err
+		}
 	}
-	return message.Result(all[len(all)-1].Result), nil
+	return "", err
 }
 
 // checkReplaced: the server behind the receipt was destroyed, and an operator
@@ -283,7 +292,8 @@ func (s *Service) settle(ctx context.Context, f Finding, r receipt.Receipt, o Or
 		Request: r.Request, Outcome: o.Outcome, Reason: o.Reason, Observed: o.Observed,
 		ServerGone: o.ServerGone, By: o.By, At: s.cfg.Now(),
 	}
-	settled, err := s.cfg.Store.Apply(ctx, r.Request, r.Seq, receipt.Settle(settlement))
+	// An operator who goes away must not leave it open whether it is written.
+	settled, err := s.cfg.Store.Apply(context.WithoutCancel(ctx), r.Request, r.Seq, receipt.Settle(settlement))
 	if err != nil {
 		return Report{}, s.lost(ctx, r, err)
 	}
@@ -305,9 +315,20 @@ func (s *Service) settle(ctx context.Context, f Finding, r receipt.Receipt, o Or
 
 // lost tells a receipt that changed at the last moment from other failures.
 func (s *Service) lost(ctx context.Context, r receipt.Receipt, err error) error {
-	now, lookErr := s.cfg.Store.Lookup(ctx, r.Request)
-	if lookErr != nil || now.Execution.Seq == r.Seq {
+	now, lookErr := s.cfg.Store.Lookup(context.WithoutCancel(ctx), r.Request)
+	if lookErr != nil {
+		unknown := r
+		unknown.Seq++ // the lane reads it itself, as soon as it can be read
+		s.cfg.Moved(unknown)
 		return err
+	}
+	if now.Execution.Seq == r.Seq {
+		return err
+	}
+	s.cfg.Moved(now.Execution) // it may be our own write, of which the store told an error
+	if now.Execution.Settled {
+		return problem.Wrap(problem.NotUncertain, err, "request %s is settled as %s", r.Request, now.Execution.State.Status()).
+			WithHint("who settled it, and whether its ledger knows: masterd receipts show %s", r.Request)
 	}
 	return problem.Wrap(problem.NotUncertain, err, "request %s has just become %s", r.Request, now.Execution.State.Status()).
 		WithHint("nothing was settled; masterd receipts show %s", r.Request)

@@ -2,6 +2,8 @@ package reconcile_test
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -227,6 +229,12 @@ func TestRefusesWhatStillRuns(t *testing.T) {
 			r.ok(err)
 			r.silent()
 		},
+		"its ledger lost since it ran": func(r *room) {
+			r.says(message.Running)
+			_, err := r.s.Ask(r.Context(), receipttest.Request(1))
+			r.ok(err)
+			r.says(message.Refused, func(a *message.Answer) { a.Code = problem.LedgerChanged })
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := newRoom(t)
@@ -370,6 +378,107 @@ func TestUnknownRecord(t *testing.T) {
 	r.s.Unfinished(t.Context(), r.dispatched(1), receipttest.Request(9))
 	if _, err := r.db.Lookup(t.Context(), receipttest.Request(9)); problem.CodeOf(err) != problem.UnknownRequest {
 		t.Errorf("silence made a receipt: %v", err)
+	}
+}
+
+// toldFailed is a store that writes and then tells an error.
+type toldFailed struct{ *store.DB }
+
+func (s toldFailed) Apply(ctx context.Context, request string, seq int, e receipt.Event) (receipt.Receipt, error) {
+	_, err := s.DB.Apply(ctx, request, seq, e)
+	return receipt.Receipt{}, errors.Join(err, problem.New(problem.NotWritable, "broken"))
+}
+
+func (s toldFailed) FromLedger(ctx context.Context, r receipt.Record) (receipt.Receipt, error) {
+	_, err := s.DB.FromLedger(ctx, r)
+	return receipt.Receipt{}, errors.Join(err, problem.New(problem.NotWritable, "broken"))
+}
+
+// What was written, and told as failed, is told to the lane all the same: else it
+// would refuse everything for a quarantine that is settled, or ask nobody about
+// what a ledger knows, until masterd is started again.
+func TestWrittenButToldFailed(t *testing.T) {
+	r := newRoom(t)
+	x := r.lost(1)
+	s := reconcile.New(reconcile.Config{
+		Store: toldFailed{r.db}, Exchange: r, Look: r.look, Moved: func(x receipt.Receipt) { r.moved = append(r.moved, x.State) },
+		Joined: func() bool { return true }, Now: r.clock.Now, Logger: hclog.NewNullLogger(),
+	})
+	r.settles(message.Interrupted)
+	if _, err := s.Reconcile(t.Context(), order(x, receipt.Failed)); err == nil {
+		t.Error("no error")
+	}
+	if !slices.Equal(r.moved, []receipt.State{receipt.Failed}) {
+		t.Errorf("settled: moved %v", r.moved)
+	}
+	r.moved = nil
+	_, _, digest := receipttest.Source("of the past")
+	r.says(message.Interrupted, func(a *message.Answer) { a.Digest = digest })
+	s.Unfinished(t.Context(), x, receipttest.Request(9))
+	if !slices.Equal(r.moved, []receipt.State{receipt.Uncertain}) {
+		t.Errorf("of a ledger: moved %v", r.moved)
+	}
+}
+
+// A ledger that was put back to before a run's end, and adopted again, is told of it
+// again: else the record would keep every other request from the target, and nothing
+// could be settled. That nothing ran is no such end, and another server has another
+// ledger.
+func TestALedgerIsRemindedOfAnEnd(t *testing.T) {
+	none := &receipt.Counts{Declared: 3, NotRun: 3}
+	for name, c := range map[string]struct {
+		event    receipt.Event
+		instance string
+		reminds  message.Outcome
+	}{
+		"succeeded":   {event: receipt.Event{To: receipt.Succeeded, Counts: &receipt.Counts{Declared: 3, Passed: 3}}, reminds: message.OutcomeSucceeded},
+		"failed":      {event: receipt.Event{To: receipt.Failed, Code: problem.StateFailed, Counts: none}, reminds: message.OutcomeFailed},
+		"never began": {event: receipt.Event{To: receipt.Failed, Code: problem.NeverBegan, Counts: none}},
+		"fenced":      {event: receipt.Event{To: receipt.Failed, Code: problem.StartRefusedTicket, Counts: none}},
+		"another server": {
+			event: receipt.Event{To: receipt.Succeeded, Counts: &receipt.Counts{Declared: 3, Passed: 3}}, instance: "another",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRoom(t)
+			x := r.dispatched(1)
+			e := c.event
+			e.Name, e.At, e.Actor = receipt.EventFinish, r.clock.Now(), receipt.ActorMasterd
+			e.Counts.Declared, e.Counts.Passed = x.Declared, min(e.Counts.Passed, x.Declared)
+			e.Counts.NotRun = x.Declared - e.Counts.Passed
+			x, err := r.db.Apply(t.Context(), x.Request, x.Seq, e)
+			r.ok(err)
+			r.says(message.Settled)
+			inner, told := r.answers, message.Outcome("")
+			r.answers = func(q exchange.Question) *message.Answer {
+				if q.Kind == message.Settle && q.Request == x.Request {
+					told = q.Body.Outcome
+				}
+				return inner(q)
+			}
+			asked := x
+			if c.instance != "" {
+				asked.Body.Instance = c.instance
+			}
+			r.s.Unfinished(t.Context(), asked, x.Request)
+			if told != c.reminds {
+				t.Errorf("told %q, want %q", told, c.reminds)
+			}
+			log, err := r.db.Witnesses(t.Context(), x.Request)
+			if err != nil || len(log) == 0 || !log[len(log)-1].Conflict {
+				t.Errorf("not kept: %+v %v", log, err)
+			}
+		})
+	}
+}
+
+// A lane may have missed that there is a receipt at all: it is told again.
+func TestUnfinishedTellsTheLane(t *testing.T) {
+	r := newRoom(t)
+	x := r.lost(1)
+	r.s.Unfinished(t.Context(), x, x.Request)
+	if !slices.Equal(r.moved, []receipt.State{receipt.Uncertain}) {
+		t.Errorf("moved %v", r.moved)
 	}
 }
 

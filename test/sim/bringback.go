@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/oduflow/oduflow-salt/internal/evidence"
 	"github.com/oduflow/oduflow-salt/internal/ledger"
 	"github.com/oduflow/oduflow-salt/internal/problem"
 	"github.com/oduflow/oduflow-salt/internal/receipt"
@@ -73,7 +75,8 @@ func (w *World) settleAtLast(x receipt.Receipt) bool {
 	var err error
 	for range 6 {
 		err = w.reconcile(x.Request, outcome)
-		if problem.CodeOf(err) == problem.NotReplaced { // its adoption was lost with the database
+		lost := problem.CodeOf(err) == problem.JobRunning && strings.Contains(err.Error(), string(problem.LedgerChanged))
+		if lost || problem.CodeOf(err) == problem.NotReplaced { // its ledger was lost, or its adoption with the database
 			for _, m := range w.minionsOf(x.Body.Target) {
 				_ = w.adoptAgain(m)
 			}
@@ -84,9 +87,6 @@ func (w *World) settleAtLast(x receipt.Receipt) bool {
 		if !w.sleep(40 * time.Second) {
 			return false
 		}
-	}
-	if w.preparedForEver(x, err) {
-		return false
 	}
 	w.violate("an operator gets through: %s can't be settled: %v", requestName(x.Request), err)
 	return false
@@ -115,14 +115,13 @@ func (w *World) probe(m *minion, n, round int) bool {
 		return true
 	case w.endedBesideRecord(x):
 		return true
-	case w.laneRemembers(x):
 	case round == 2:
 		w.violate("a target comes back: the last request to %s is %s (%s)", m.name, x.State, code)
 	case code == problem.NotConfigured || code == problem.InstanceMismatch || code == problem.InstanceDiffers ||
 		code == problem.LedgerChanged || code == problem.DuplicateTarget:
 		_ = w.adoptAgain(m)
 	case code == problem.RecordUnfinished:
-		w.cameBack(x)
+		w.cameBack(m, x)
 	}
 	return false
 }
@@ -152,11 +151,14 @@ func (w *World) hopeless(m *minion) bool {
 }
 
 // cameBack checks what a refusal for an unfinished record has brought.
-func (w *World) cameBack(x receipt.Receipt) {
+func (w *World) cameBack(m *minion, x receipt.Receipt) {
 	if x.BlockedBy == nil {
 		return
 	}
 	there, ok := w.store.Receipt(x.BlockedBy.Request)
+	if reminded := evidence.Ended(there) && m.stale; reminded {
+		return // the next request finds its record closed, or the target doesn't come back
+	}
 	if !ok || there.State != receipt.Uncertain {
 		w.violate("quarantines come back: %s was refused for %s, which is %s", requestName(x.Request), requestName(x.BlockedBy.Request), there.State)
 	}

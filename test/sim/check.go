@@ -110,7 +110,7 @@ func (w *World) saysFailed(x receipt.Receipt, r *run) bool {
 	case x.State == receipt.Refused:
 		return !r.lost
 	}
-	return x.State == receipt.Failed && !r.unknowable() && !w.fencedByTheOther(x.Code, r)
+	return x.State == receipt.Failed && !r.unknowable()
 }
 
 // startGoesOut checks what must be durable before the first byte of a start.
@@ -160,7 +160,7 @@ func (w *World) afterWrite() {
 			w.mustNotHaveRun(t.Request, t.Code)
 		case receipt.Refused:
 			for _, r := range w.runs[t.Request] {
-				if x.State = receipt.Refused; w.saysFailed(x, r) && !w.refusedUnasked(x, r, t.Code) {
+				if x.State = receipt.Refused; w.saysFailed(x, r) && !w.refusedUnasked(x, t.Code) {
 					w.violateLocked("no false failed: %s is refused (%s) after it ran", requestName(t.Request), t.Code)
 				}
 			}
@@ -191,7 +191,6 @@ func (w *World) mustHave(request string, state runState) {
 func (w *World) mustNotHaveRun(request string, code problem.Code) {
 	for _, r := range w.ran(request) {
 		switch {
-		case w.fencedByTheOther(code, r):
 		case r.state != ranBadly:
 			w.violateLocked("no false failed: %s is failed (%s), and its effect is %s", requestName(request), code, r.state)
 		case code != problem.StateFailed:
@@ -239,9 +238,6 @@ func (w *World) atTheEnd() {
 		case r.State != receipt.Uncertain:
 			w.violate("everything ends: %s is still %s", requestName(r.Request), r.State)
 		case w.provable(r):
-			if r.FromLedger && w.knows(LaneUntold) {
-				continue
-			}
 			w.violate("evidence counts: %s is uncertain (%s), and its ledger knows its outcome", requestName(r.Request), r.Code)
 		}
 	}

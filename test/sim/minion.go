@@ -110,6 +110,9 @@ type salt struct {
 	m    *minion
 	j    job
 	boot int
+	// behind: its ledger tells less than masterd knew. was is its generation then.
+	behind bool
+	was    uint64
 	// executor and process die alone or together.
 	executorDead atomic.Bool
 	saltDead     atomic.Bool
@@ -248,6 +251,9 @@ func (x *salt) fill(a message.Answer) message.Answer {
 	a.Protocol, a.Kind, a.Request, a.Target, a.Nonce = message.Protocol, q.Kind, q.Request, q.Target, q.Nonce
 	a.Machine = x.m.machine
 	a.Generation = x.m.ledger.Generation()
+	if x.behind {
+		a.Generation = x.was
+	}
 	return a
 }
 
@@ -315,8 +321,9 @@ func (x *salt) prepare() (message.Answer, error) {
 		if err != nil {
 			return refused(problem.LedgerUnwritable), nil
 		}
+		x.recall(id)
 		var settlements *message.SettlementStates
-		if x.isOurs(id) {
+		if x.isOurs(id) && !x.behind {
 			settlements = x.owed(s)
 		}
 		a, err := x.prepareIn(s, id)
@@ -345,6 +352,8 @@ func (x *salt) prepareIn(s ledgerSession, id *ledger.Identity) (message.Answer, 
 		return message.Answer{}, err
 	case r != nil && r.State != ledger.Prepared:
 		return x.look(s, r)
+	case x.behind:
+		return refused(problem.LedgerChanged), nil
 	case r != nil && r.Digest != q.Digest:
 		return about(r, refused(problem.RequestConflict)), nil
 	case id.Instance != q.Instance:
@@ -467,7 +476,7 @@ func (x *salt) lookUnfinished(s ledgerSession, r *record) (message.Answer, error
 	if held && (holder == r.Request || r.State == ledger.Started) || x.m.lives(r.Request) {
 		return message.Answer{Result: message.Running}, nil
 	}
-	if r.State == ledger.Started {
+	if r.State == ledger.Started && !x.behind {
 		if err := x.decide(s, r, ledger.NeverBegan, problem.NeverBegan, nil); err != nil || r.State != ledger.Started {
 			return message.Answer{}, err
 		}
@@ -503,32 +512,49 @@ func (x *salt) evidence() (message.Answer, error) {
 		if r == nil {
 			return message.Answer{Result: message.Absent, Ledger: id.Ledger, Instance: id.Instance}, nil
 		}
-		if err := x.fence(s, r); err != nil {
-			return message.Answer{}, err
+		x.recall(id)
+		if a, err := x.fence(s, r); err != nil || a.Result != "" {
+			return a, err
 		}
-		return x.look(s, r)
+		a, err := x.look(s, r)
+		if (a.Result == message.Fenced || a.Result == message.NeverBegan) && x.isOfAnother(s, r) {
+			a.Result, a.Code = message.Lapsed, ""
+		}
+		return a, err
 	})
 }
 
-// fence fences a prepared record for an evidence that may, if its ticket is
-// the claimed one and dead.
-func (x *salt) fence(s ledgerSession, r *record) error {
-	q := x.j.message
-	if r.State != ledger.Prepared || !x.j.body.Fence {
-		return nil
+func (x *salt) isOfAnother(s ledgerSession, r *record) bool {
+	ticket := x.j.message.Ticket
+	return ticket != "" && !s.Knew(r, ticket) && x.m.w.opts.Broken != AnyTicketFences
+}
+
+// recall looks whether the ledger was put back since masterd heard of it last.
+func (x *salt) recall(id *ledger.Identity) {
+	if b := x.j.body; id != nil && id.Ledger == b.Ledger && b.Generation > 0 {
+		now := x.m.ledger.Generation()
+		x.behind, x.was = now < b.Generation, now
 	}
-	if !s.Knew(r, q.Ticket) && x.m.w.opts.Broken != AnyTicketFences {
-		return nil
+}
+
+// fence fences a prepared record for an evidence that may, if its ticket is the
+// claimed one and dead. Another one can only be said to start no more.
+func (x *salt) fence(s ledgerSession, r *record) (message.Answer, error) {
+	if r.State != ledger.Prepared || !x.j.body.Fence {
+		return message.Answer{}, nil
 	}
 	lives, err := s.TicketLives(r)
 	if err != nil || lives {
-		return err
+		return message.Answer{}, err
+	}
+	if x.behind || x.isOfAnother(s, r) {
+		return about(r, message.Answer{Result: message.Lapsed}), nil
 	}
 	err = x.decide(s, r, ledger.Fenced, problem.NeverStarted, nil)
 	if isTaken(err) {
-		return nil
+		err = nil
 	}
-	return err
+	return message.Answer{}, err
 }
 
 // knows says that the ledger of a minion has the outcome of a receipt.

@@ -51,8 +51,10 @@ func (p *masterd) look(ctx context.Context, request string) (receipt.Receipt, ex
 		return r, reply, err
 	}
 	s := seen{answered: states(reply.Answer)}
-	if all := w.store.Witnesses(request); len(all) > 0 {
-		s.last = message.Result(all[len(all)-1].Result)
+	for _, word := range w.store.Witnesses(request) {
+		if result := message.Result(word.Result); result != message.Refused && result != message.Disregarded {
+			s.last = result
+		}
 	}
 	w.mu.Lock()
 	w.seen[request] = s
